@@ -1,0 +1,314 @@
+"""From logits to a token: settings, the pipeline of processors, the draw, and a ranked copy for sliders."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from numbers import Integral, Real
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int, Num
+from torch import Tensor
+
+from .processors import (
+    Logits,
+    Processed,
+    TokenIds,
+    _sum_dtype,
+    apply_temperature,
+    check_logits,
+    filter_min_p,
+    filter_top_k,
+    filter_top_p,
+    penalize_frequency,
+    penalize_presence,
+    penalize_repetition,
+)
+
+Stage = str | Callable[..., Tensor]
+
+_PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+
+ORDERS: dict[str, tuple[str, ...]] = {
+    "hf": (*_PENALTIES, "temperature", "top_k", "top_p", "min_p"),
+    "vllm": (*_PENALTIES, "temperature", "min_p", "top_k", "top_p"),
+    "llama.cpp": (*_PENALTIES, "top_k", "top_p", "min_p", "temperature"),
+}
+"""The order of the stages in three libraries: transformers' generate, vLLM, and llama.cpp's default chain."""
+
+_ALLOWED = {
+    "temperature": (Real, lambda x: 0 <= x < math.inf, "a finite number ≥ 0"),
+    "top_k": (Integral, lambda x: x >= 0, "a whole number ≥ 0 (0 is off)"),
+    "top_p": (Real, lambda x: 0 <= x <= 1, "a number in [0, 1] (1 is off)"),
+    "min_p": (Real, lambda x: 0 <= x <= 1, "a number in [0, 1] (0 is off)"),
+    "repetition_penalty": (Real, lambda x: 0 < x < math.inf, "a finite number > 0 (1 is off)"),
+    "presence_penalty": (Real, math.isfinite, "a finite number (0 is off)"),
+    "frequency_penalty": (Real, math.isfinite, "a finite number (0 is off)"),
+}
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How the next token is chosen; every default leaves the model's own distribution as it is.
+
+    ``temperature`` ≥ 0 (0 is greedy); ``top_k`` ≥ 0 (0 is off, above d_vocab keeps all); ``top_p`` in [0, 1] (1 is
+    off, 0 keeps the single best); ``min_p`` in [0, 1] (0 is off); ``repetition_penalty`` > 0 (1 is off);
+    ``presence_penalty`` and ``frequency_penalty`` finite (0 is off). ``order`` is a name in ``ORDERS`` or a tuple of
+    stages: the parameters' names, each at most once, and callables ``stage(logits, prompt=…, generated=…)``.
+
+    Raises ``ValueError``, naming the parameter and the value, for anything else, and for an order that leaves out a
+    stage whose parameter is set.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    order: str | tuple[Stage, ...] = "hf"
+
+    def __post_init__(self):
+        for name, (kind, allowed, words) in _ALLOWED.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind) or not allowed(value):
+                raise ValueError(f"{name} must be {words}, got {value!r}")
+        if isinstance(self.order, list):
+            object.__setattr__(self, "order", tuple(self.order))
+        _check_order(self)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages that do something, in the order they run: names of set parameters, and callables."""
+        order = ORDERS[self.order] if isinstance(self.order, str) else self.order
+        return tuple(stage for stage in order if callable(stage) or _is_set(self, stage))
+
+
+_NEUTRAL = {field.name: field.default for field in fields(SamplingParams) if field.name != "order"}
+
+
+def _is_set(params: SamplingParams, name: str) -> bool:
+    return getattr(params, name) != _NEUTRAL[name]
+
+
+def _check_order(params: SamplingParams) -> None:
+    order = params.order
+    if isinstance(order, str):
+        if order not in ORDERS:
+            raise ValueError(f"order must be one of {sorted(ORDERS)} or a tuple of stages, got {order!r}")
+        return
+    if not isinstance(order, tuple):
+        raise ValueError(f"order must be one of {sorted(ORDERS)} or a tuple of stages, got {order!r}")
+    names = [stage for stage in order if not callable(stage)]
+    for name in names:
+        if name not in _ALLOWED:
+            raise ValueError(f"order must hold callables or names from {list(_ALLOWED)}, got {name!r}")
+        if names.count(name) > 1:
+            raise ValueError(f"order must hold each stage at most once, got {name!r} twice in {order!r}")
+    for name in _ALLOWED:
+        if name not in names and _is_set(params, name):
+            raise ValueError(f"{name} is set to {getattr(params, name)!r}, but order leaves it out: {order!r}")
+
+
+def process_logits(
+    logits: Logits, params: SamplingParams, *, prompt: TokenIds = None, generated: TokenIds = None
+) -> Processed:
+    """Return the logits after every stage of ``params``, in its order; dropped tokens are at −inf.
+
+    ``logits`` (…, d_vocab); ``prompt`` and ``generated`` are token ids (…, n) with the same rows, negative ids are
+    padding, None means nothing to count. The result is a new float32 tensor (float64 stays float64). At temperature
+    0 one token a row is left.
+
+    Raises ``ValueError`` for a row with NaN, +inf or nothing above −inf, on entry or after a stage, and for ids that
+    do not fit the logits.
+    """
+    processed = check_logits(logits)
+    for stage in params.stages:
+        if callable(stage):
+            processed = _run_callable(stage, processed, prompt, generated)
+        else:
+            processed = _run_named(stage, processed, params, prompt, generated)
+    return processed.clone() if processed is logits else processed
+
+
+def _run_named(name: str, logits: Tensor, params: SamplingParams, prompt: TokenIds, generated: TokenIds) -> Tensor:
+    value = getattr(params, name)
+    match name:
+        case "temperature":
+            return apply_temperature(logits, value)
+        case "top_k":
+            return filter_top_k(logits, value)
+        case "top_p":
+            return filter_top_p(logits, value)
+        case "min_p":
+            return filter_min_p(logits, value)
+        case "repetition_penalty":
+            return penalize_repetition(logits, value, prompt=prompt, generated=generated)
+        case "presence_penalty":
+            return penalize_presence(logits, value, generated=generated)
+        case "frequency_penalty":
+            return penalize_frequency(logits, value, generated=generated)
+
+
+def _run_callable(stage: Callable, logits: Tensor, prompt: TokenIds, generated: TokenIds) -> Tensor:
+    name = getattr(stage, "__name__", repr(stage))
+    # A copy, since a stage that works in place must not reach the caller's logits.
+    result = stage(logits.clone(), prompt=prompt, generated=generated)
+    if not isinstance(result, Tensor) or result.shape != logits.shape:
+        got = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        raise ValueError(f"stage {name} must return a tensor of shape {tuple(logits.shape)}, got {got}")
+    try:
+        return check_logits(result)
+    except ValueError as error:
+        raise ValueError(f"stage {name} returned what has no softmax: {error}") from None
+
+
+def sample(
+    logits: Logits,
+    params: SamplingParams,
+    *,
+    prompt: TokenIds = None,
+    generated: TokenIds = None,
+    generator: torch.Generator | None = None,
+) -> Int[Tensor, "*batch"]:
+    """Draw one token id for every row: int64 of shape (…,) for logits (…, d_vocab).
+
+    The arguments and errors are those of ``process_logits``; ``generator`` makes the draw reproducible on one
+    device. Temperature 0 draws nothing: it takes the largest logit that the other stages leave.
+    """
+    processed = process_logits(logits, params, prompt=prompt, generated=generated)
+    if params.temperature == 0:
+        return processed.argmax(dim=-1)
+    # Inverse of the cumulative distribution, one uniform number a row. In float64 a token of probability 1e-12 still
+    # has its share of the line; noise added in float32 would round it away.
+    weights = (processed - processed.amax(dim=-1, keepdim=True)).exp()
+    line = weights.cumsum(dim=-1, dtype=_sum_dtype(weights))
+    total = line[..., -1:]
+    point = total * torch.rand(total.shape, dtype=line.dtype, device=line.device, generator=generator)
+    # rand() is below 1, but its product with the total can round up to it: stay on the line.
+    point = torch.minimum(point, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(line, point, right=True).squeeze(-1)
+
+
+class BeforeAfter(NamedTuple):
+    """A figure of the model's own distribution, and the same after the settings."""
+
+    before: float
+    after: float
+
+
+class Row(NamedTuple):
+    """One token: its id, its probability under the model, and its probability after the settings (0 if dropped)."""
+
+    token_id: int
+    raw: float
+    final: float
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """What a slider shows: how many tokens are ``kept``, the share of the model's own probability they hold
+    (``kept_mass``), the ``entropy`` in nats before and after, and the first ``rows``, the most probable first."""
+
+    kept: int
+    kept_mass: float
+    entropy: BeforeAfter
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
+class _Cumulated:
+    """Sums over the ranked tokens at one temperature; entry n − 1 holds the sum over the first n."""
+
+    weights: np.ndarray  # exp(logit/T − largest logit/T), float32 as the processors compute it
+    mass: np.ndarray  # Σ weight, float64
+    moment: np.ndarray  # Σ weight · ln weight, float64
+
+    def nucleus(self, kept: int, p: float) -> int:
+        return int(np.searchsorted(self.mass[: kept - 1], p * self.mass[kept - 1])) + 1
+
+    def at_least(self, kept: int, min_p: float) -> int:
+        # The weights fall, searchsorted wants them to rise.
+        rising = self.weights[:kept][::-1]
+        return kept - int(np.searchsorted(rising, rising.dtype.type(min_p)))
+
+    def entropy(self, kept: int) -> float:
+        """−Σ p ln p over the first tokens, with p = weight / mass: ln mass − (Σ weight · ln weight) / mass."""
+        mass = float(self.mass[kept - 1])
+        return math.log(mass) - float(self.moment[kept - 1]) / mass
+
+
+class RankedLogits:
+    """One row of logits, sorted once, so that a slider's move costs a few look-ups instead of a pass over the vocabulary.
+
+    Temperature never changes the order of tokens, so top-k, top-p and min-p each keep a *prefix* of one ranking,
+    and all that a move needs is how long the prefix is: three binary searches in cumulated sums. The sums of a
+    temperature cost one pass over the vocabulary and are kept for the latest few temperatures. Equal to
+    ``process_logits`` followed by a softmax, with one exception: of two different logits so close that dividing by T
+    makes them the same float, this class still ranks the larger first, and ``process_logits`` the lower id.
+
+    ``logits`` (d_vocab,), after penalties (these reorder, so they need a new ranking). The ranking is copied to the
+    host once. Cost: a stable sort at the start; a move at a known temperature O(log d_vocab + top), at a new one
+    O(d_vocab). Memory: 20 bytes · d_vocab for each of at most 8 temperatures.
+    """
+
+    def __init__(self, logits: Num[Tensor, "..."]):
+        if logits.ndim != 1:
+            raise ValueError(f"logits must have shape (d_vocab,), got {tuple(logits.shape)}")
+        ranked, ids = check_logits(logits.detach()).sort(descending=True, stable=True)
+        finite = int(ranked.isfinite().sum())
+        self.d_vocab = len(logits)
+        self.token_ids = ids.cpu().numpy()
+        self._ranked = ranked[:finite].cpu()
+        self._at = lru_cache(maxsize=8)(self._cumulate)
+
+    def distribution(self, params: SamplingParams, top: int = 30) -> Distribution:
+        """Return the distribution under ``params``, with the ``top`` most probable tokens of the model as rows.
+
+        Raises ``ValueError`` for params with a penalty or a callable stage, which may reorder the tokens.
+        """
+        kept, temperature = self._cut(params)
+        model, after = self._at(1.0), self._at(temperature)
+        raw = model.weights[:top] / model.mass[-1]
+        final = np.zeros_like(raw)
+        final[:kept] = after.weights[: min(kept, top)] / after.mass[kept - 1]
+        rows = map(Row, self.token_ids[:top].tolist(), raw.tolist(), final.tolist())
+        return Distribution(
+            kept=kept,
+            kept_mass=float(model.mass[kept - 1] / model.mass[-1]),
+            entropy=BeforeAfter(model.entropy(len(model.mass)), after.entropy(kept)),
+            rows=list(rows),
+        )
+
+    def _cut(self, params: SamplingParams) -> tuple[int, float]:
+        """Return how many tokens stay, and the temperature that their probabilities have."""
+        kept, temperature = len(self._ranked), 1.0
+        for stage in params.stages:
+            match stage:
+                case "temperature" if params.temperature == 0:
+                    kept = 1
+                case "temperature":
+                    temperature = params.temperature
+                case "top_k":
+                    kept = min(kept, params.top_k)
+                case "top_p":
+                    kept = self._at(temperature).nucleus(kept, params.top_p)
+                case "min_p":
+                    kept = self._at(temperature).at_least(kept, params.min_p)
+                case _:
+                    name = getattr(stage, "__name__", stage)
+                    raise ValueError(
+                        f"params must not set {name}: it may reorder the tokens; apply it first and rank the result"
+                    )
+        return kept, temperature
+
+    def _cumulate(self, temperature: float) -> _Cumulated:
+        scaled = apply_temperature(self._ranked, temperature)
+        exponents = scaled - scaled[0]
+        weights = exponents.exp().numpy()
+        # An exponent of −inf (a tiny T) has weight 0; clamped, their product is 0 and not NaN.
+        products = weights * exponents.clamp(min=torch.finfo(exponents.dtype).min).numpy()
+        return _Cumulated(weights, weights.cumsum(dtype=np.float64), products.cumsum(dtype=np.float64))

@@ -1,0 +1,75 @@
+"""From logits to probabilities, and what a distribution's spread is called."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def logsumexp(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch"]:
+    """Return ln Σ exp(logit) over the last axis, in nats, without overflow.
+
+    The row's maximum is taken out first: ln Σ exp(z) = m + ln Σ exp(z − m), and no exponent is then above 0. A row
+    of −inf gives −inf. Same dtype as ``logits``.
+    """
+    peak = logits.amax(dim=-1, keepdim=True)
+    # A row of −inf would compute −inf − (−inf) = NaN: shift it by 0 instead.
+    peak = torch.where(peak.isfinite(), peak, torch.zeros_like(peak))
+    return (peak + (logits - peak).exp().sum(dim=-1, keepdim=True).log()).squeeze(-1)
+
+
+def log_softmax(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch d_vocab"]:
+    """Return ln of the softmax, in nats: logits − logsumexp(logits). A logit of −inf stays −inf."""
+    return logits - logsumexp(logits).unsqueeze(-1)
+
+
+def softmax(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch d_vocab"]:
+    """Return exp(logit) / Σ exp(logit) over the last axis, computed with the row's maximum taken out.
+
+    Finite logits of any size give finite probabilities that sum to one; a logit of −inf gives exactly 0.
+    """
+    shifted = (logits - logits.amax(dim=-1, keepdim=True)).exp()
+    return shifted / shifted.sum(dim=-1, keepdim=True)
+
+
+def softmax_naive(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch d_vocab"]:
+    """Return the softmax as its formula stands. For teaching: from 88.8 upwards float32's exp is inf, and inf/inf NaN."""
+    weights = logits.exp()
+    return weights / weights.sum(dim=-1, keepdim=True)
+
+
+def online_normaliser(
+    logits: Float[Tensor, "*batch d_vocab"], chunk: int = 4096
+) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+    """Return each row's maximum m and Σ exp(logit − m), reading every logit once, ``chunk`` of them at a time.
+
+    When a chunk brings a larger maximum, the sum so far is rescaled by exp(old m − new m).
+
+    Source: Milakov and Gimelshein 2018 (arXiv:1805.02867), algorithm 3.
+    """
+    peak = logits.new_full(logits.shape[:-1], -math.inf)
+    total = torch.zeros_like(peak)
+    for part in logits.split(chunk, dim=-1):
+        higher = torch.maximum(peak, part.amax(dim=-1))
+        # Until something finite has been seen there is nothing to rescale, and −inf − (−inf) would be NaN.
+        shift = torch.where(higher.isfinite(), higher, torch.zeros_like(higher))
+        total = total * (peak - shift).exp() + (part - shift.unsqueeze(-1)).exp().sum(dim=-1)
+        peak = higher
+    return peak, total
+
+
+def softmax_online(logits: Float[Tensor, "*batch d_vocab"], chunk: int = 4096) -> Float[Tensor, "*batch d_vocab"]:
+    """Return the softmax with the one-pass normaliser; the probabilities themselves need a second pass."""
+    peak, total = online_normaliser(logits, chunk)
+    return (logits - peak.unsqueeze(-1)).exp() / total.unsqueeze(-1)
+
+
+def entropy(probabilities: Float[Tensor, "*batch d_vocab"], *, base: float = math.e) -> Float[Tensor, "*batch"]:
+    """Return −Σ p ln p over the last axis: in nats, or in bits with ``base=2``. A probability of 0 adds nothing."""
+    return torch.special.entr(probabilities).sum(dim=-1) / math.log(base)
+
+
+def perplexity(probabilities: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch"]:
+    """Return exp(entropy): the number of equally likely candidates that would be just as uncertain."""
+    return entropy(probabilities).exp()
