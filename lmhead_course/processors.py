@@ -25,7 +25,9 @@ def check_logits(logits: Logits) -> Processed:
     broken = ~logits.amax(dim=-1).isfinite()
     if broken.any():
         rows = broken.nonzero().tolist() if logits.ndim > 1 else "the only one"
-        raise ValueError(f"logits must be below +inf, not NaN, and not all −inf in a row; broken rows: {rows}")
+        raise ValueError(
+            f"logits must be below +inf, not NaN, and not all −inf in a row; broken rows: {rows}"
+        )
     return logits
 
 
@@ -48,6 +50,9 @@ def apply_temperature(logits: Logits, temperature: float) -> Processed:
         # Where the quotient leaves the range, shift the row first: that changes no probability.
         shifted = (logits - logits.amax(dim=-1, keepdim=True)) / divisor
         scaled = torch.where(overflow, shifted, scaled)
+    if divisor < 1:
+        # Below the range a quotient is −inf, and that would read as a dropped token.
+        scaled = torch.where(logits.isfinite(), scaled.clamp(min=limits.min), scaled)
     return scaled
 
 
@@ -111,6 +116,8 @@ def penalize_repetition(
     Source: Keskar et al. 2019 (arXiv:1909.05858), section 4.1, with the sign rule that libraries use.
     """
     logits = check_logits(logits)
+    # A factor outside the dtype's range would turn into inf, and 0 · inf is NaN.
+    penalty = min(penalty, torch.finfo(logits.dtype).max)
     seen = (token_counts(logits, prompt, "prompt") + token_counts(logits, generated, "generated")) > 0
     return _where_finite(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
@@ -143,7 +150,9 @@ def token_counts(logits: Processed, ids: TokenIds, name: str) -> Float[Tensor, "
         return counts[..., :d_vocab]
     if ids.is_floating_point() or ids.shape[:-1] != logits.shape[:-1] or ids.ndim != logits.ndim:
         expected = (*logits.shape[:-1], "n")
-        raise ValueError(f"{name} must be integer ids of shape {expected}, got {ids.dtype} {tuple(ids.shape)}")
+        raise ValueError(
+            f"{name} must be integer ids of shape {expected}, got {ids.dtype} {tuple(ids.shape)}"
+        )
     if (ids >= d_vocab).any():
         raise ValueError(f"{name} holds token id {int(ids.max())}; ids must be below d_vocab = {d_vocab}")
     # Padding is counted in an extra last column that is then cut off.

@@ -47,7 +47,9 @@ class LMHead(nn.Module):
         if weight.ndim != 2:
             raise ValueError(f"weight must have shape (d_vocab, d_model), got {tuple(weight.shape)}")
         if bias is not None and bias.shape != weight.shape[:1]:
-            raise ValueError(f"bias must have shape ({weight.shape[0]},), one a token, got {tuple(bias.shape)}")
+            raise ValueError(
+                f"bias must have shape ({weight.shape[0]},), one a token, got {tuple(bias.shape)}"
+            )
         if soft_cap is not None and not soft_cap > 0:
             raise ValueError(f"soft_cap must be positive, or None for no cap, got {soft_cap}")
         self.weight = _as_parameter(weight)

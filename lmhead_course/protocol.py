@@ -24,7 +24,9 @@ class CausalLM(Protocol):
     def label(self, token_id: int) -> str:
         """Return a printable name of one token."""
 
-    def step(self, ids: Tensor, cache: Any = None, mask: Tensor | None = None, last_only: bool = True) -> tuple:
+    def step(
+        self, ids: Tensor, cache: Any = None, mask: Tensor | None = None, last_only: bool = True
+    ) -> tuple:
         """Return ``(logits, cache)`` for ids of shape (batch, n)."""
 
     def logits(self, text: str) -> Tensor:

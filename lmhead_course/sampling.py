@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from numbers import Integral, Real
 from typing import NamedTuple
 
@@ -263,7 +263,8 @@ class RankedLogits:
         self.d_vocab = len(logits)
         self.token_ids = ids.cpu().numpy()
         self._ranked = ranked[:finite].cpu()
-        self._at = lru_cache(maxsize=8)(self._cumulate)
+        # Not a method of self: that would be a circle, and the arrays of old prompts would wait for the collector.
+        self._at = lru_cache(maxsize=8)(partial(_cumulate, self._ranked))
 
     def distribution(self, params: SamplingParams, top: int = 30) -> Distribution:
         """Return the distribution under ``params``, with the ``top`` most probable tokens of the model as rows.
@@ -305,10 +306,11 @@ class RankedLogits:
                     )
         return kept, temperature
 
-    def _cumulate(self, temperature: float) -> _Cumulated:
-        scaled = apply_temperature(self._ranked, temperature)
-        exponents = scaled - scaled[0]
-        weights = exponents.exp().numpy()
-        # An exponent of −inf (a tiny T) has weight 0; clamped, their product is 0 and not NaN.
-        products = weights * exponents.clamp(min=torch.finfo(exponents.dtype).min).numpy()
-        return _Cumulated(weights, weights.cumsum(dtype=np.float64), products.cumsum(dtype=np.float64))
+
+def _cumulate(ranked: Tensor, temperature: float) -> _Cumulated:
+    scaled = apply_temperature(ranked, temperature)
+    exponents = scaled - scaled[0]
+    weights = exponents.exp().numpy()
+    # An exponent of −inf (a tiny T) has weight 0; clamped, their product is 0 and not NaN.
+    products = weights * exponents.clamp(min=torch.finfo(exponents.dtype).min).numpy()
+    return _Cumulated(weights, weights.cumsum(dtype=np.float64), products.cumsum(dtype=np.float64))

@@ -20,8 +20,12 @@ def logsumexp(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch"
 
 
 def log_softmax(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch d_vocab"]:
-    """Return ln of the softmax, in nats: logits − logsumexp(logits). A logit of −inf stays −inf."""
-    return logits - logsumexp(logits).unsqueeze(-1)
+    """Return ln of the softmax, in nats: logits − logsumexp(logits). A logit of −inf stays −inf.
+
+    The row's maximum is taken out of both first: the difference of two large floats would be coarse.
+    """
+    shifted = logits - logits.amax(dim=-1, keepdim=True)
+    return shifted - logsumexp(shifted).unsqueeze(-1)
 
 
 def softmax(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch d_vocab"]:
@@ -59,13 +63,17 @@ def online_normaliser(
     return peak, total
 
 
-def softmax_online(logits: Float[Tensor, "*batch d_vocab"], chunk: int = 4096) -> Float[Tensor, "*batch d_vocab"]:
+def softmax_online(
+    logits: Float[Tensor, "*batch d_vocab"], chunk: int = 4096
+) -> Float[Tensor, "*batch d_vocab"]:
     """Return the softmax with the one-pass normaliser; the probabilities themselves need a second pass."""
     peak, total = online_normaliser(logits, chunk)
     return (logits - peak.unsqueeze(-1)).exp() / total.unsqueeze(-1)
 
 
-def entropy(probabilities: Float[Tensor, "*batch d_vocab"], *, base: float = math.e) -> Float[Tensor, "*batch"]:
+def entropy(
+    probabilities: Float[Tensor, "*batch d_vocab"], *, base: float = math.e
+) -> Float[Tensor, "*batch"]:
     """Return −Σ p ln p over the last axis: in nats, or in bits with ``base=2``. A probability of 0 adds nothing."""
     return torch.special.entr(probabilities).sum(dim=-1) / math.log(base)
 

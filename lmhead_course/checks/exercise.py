@@ -1,0 +1,101 @@
+"""What every exercise is made of: a checker that says in words what is wrong, a hint, and a worked solution."""
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from textwrap import dedent
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Note:
+    """A text that a notebook shows as it stands."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+_MARKS = {True: "✔ Right.", False: "✘ Not yet.", None: "… Not attempted yet."}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a checker says: ``passed`` is True, False, or None for an exercise not yet attempted.
+
+    A notebook shows it with the exercise's hint and solution folded away below.
+    """
+
+    passed: bool | None
+    message: str
+    exercise: "Exercise"
+
+    def __repr__(self) -> str:
+        return f"{_MARKS[self.passed]} {self.message}"
+
+    def _repr_html_(self) -> str:
+        folded = (("Hint", self.exercise.hint()), ("Solution", self.exercise.solution()))
+        details = "".join(
+            f"<details><summary>{name}</summary><pre>{escape(note.text)}</pre></details>"
+            for name, note in folded
+        )
+        return f"<p><strong>{_MARKS[self.passed]}</strong> {escape(self.message)}</p>{details}"
+
+
+class Exercise:
+    """One exercise. ``diagnose(answer)`` returns what is wrong, in words for the learner, or None for a right answer.
+
+    ``praise`` is what a right answer is told (why it is right, or where it leads). The learner's answer may be a
+    value or a function; a stub (``...``, or a function that returns ``...`` or None) counts as not attempted.
+    """
+
+    def __init__(self, diagnose: Callable[[Any], str | None], *, praise: str, hint: str, solution: str):
+        self._diagnose = diagnose
+        self._praise = praise
+        self._hint = Note(dedent(hint).strip())
+        self._solution = Note(dedent(solution).strip())
+
+    def check(self, answer: Any) -> Verdict:
+        """Return a verdict on the answer. Never raises: an exception in the learner's code becomes part of it."""
+        if answer is ... or answer is None:
+            return Verdict(None, "Replace the ... with your answer and run the cell again.", self)
+        try:
+            problem = self._diagnose(answer)
+        except NotAttempted:
+            return Verdict(
+                None, "Your function returns nothing yet: replace the ... in it, run both cells.", self
+            )
+        except Exception as error:
+            return Verdict(False, f"Your code raised {describe_error(error)}", self)
+        return Verdict(True, self._praise, self) if problem is None else Verdict(False, problem, self)
+
+    def hint(self) -> Note:
+        """Return a nudge in the right direction."""
+        return self._hint
+
+    def solution(self) -> Note:
+        """Return one right answer, worked out; others may be as good."""
+        return self._solution
+
+
+class NotAttempted(Exception):
+    """The learner's function returned nothing, or its ``...``."""
+
+
+def call(function: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Return what the learner's function returns; a stub's ``...`` or None raises ``NotAttempted``."""
+    result = function(*args, **kwargs)
+    if result is ... or result is None:
+        raise NotAttempted
+    return result
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the error's type and message, with the deepest line that stands in the learner's own code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    # A notebook compiles each cell under a name of its own: ".../ipykernel_…/….py", or "<ipython-input-…>".
+    cells = [frame for frame in frames if "ipykernel_" in frame.filename or "<ipython" in frame.filename]
+    where = f" in line {cells[-1].lineno} of your cell ({cells[-1].line})" if cells and cells[-1].line else ""
+    return f"{type(error).__name__}{where}: {error}"

@@ -1,0 +1,192 @@
+"""Every picture of the course: arrays in, a ``plotly.graph_objects.Figure`` out. One style, no widgets, no models.
+
+Colours are those of Okabe and Ito (2008), told apart also by colour-blind eyes; what matters is marked by text, dash
+or pattern as well. The background is transparent and the text a middle grey, since plotly does not follow
+JupyterLab's light and dark themes. Margins are set, so that nothing jumps when numbers change.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import ArrayLike
+
+BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+SKY, PURPLE, GREY = "#56B4E9", "#CC79A7", "#767676"
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, GREY)
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
+SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star")
+
+_AXIS = {
+    "gridcolor": "rgba(128,128,128,0.25)",
+    "zerolinecolor": "rgba(128,128,128,0.5)",
+    "linecolor": "rgba(128,128,128,0.5)",
+    "automargin": False,
+    "title": {"standoff": 8},
+}
+TEMPLATE = go.layout.Template(
+    layout={
+        "font": {"color": GREY, "size": 13, "family": "system-ui, sans-serif"},
+        "title": {"font": {"size": 15}, "x": 0, "xref": "paper", "y": 0.97, "yanchor": "top"},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "colorway": COLOURS,
+        "margin": {"l": 70, "r": 20, "t": 70, "b": 55},
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
+        "hoverlabel": {"font": {"family": "system-ui, sans-serif"}},
+    }
+)
+
+
+def styled(figure: go.Figure, title: str, x_title: str, y_title: str, height: int = 360) -> go.Figure:
+    """Give a figure the course's style, a title and the titles of its axes (with units); returns the same figure."""
+    figure.update_layout(template=TEMPLATE, title_text=title, height=height)
+    figure.update_xaxes(title_text=x_title)
+    figure.update_yaxes(title_text=y_title)
+    return figure
+
+
+def escape(label: str) -> str:
+    """Return a label that plotly shows as it stands: it reads a small HTML, and TeX between dollar signs."""
+    escaped = label.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escaped.replace("$", "&#36;")
+
+
+def probability_bars(
+    labels: Sequence[str],
+    series: Mapping[str, ArrayLike],
+    *,
+    title: str,
+    dropped: Sequence[bool] | None = None,
+    x_title: str = "probability (%)",
+) -> go.Figure:
+    """Return horizontal bars of probabilities in percent, the first label on top, one colour a series.
+
+    ``series`` maps a name to probabilities (len(labels),) between 0 and 1. Where ``dropped`` is True the label is
+    marked with ✕, so that a dropped token shows without its colour too.
+    """
+    marks = dropped if dropped is not None else [False] * len(labels)
+    names = [f"{'✕ ' if mark else ''}{escape(label)}" for mark, label in zip(marks, labels, strict=True)]
+    figure = go.Figure()
+    for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
+        percent = 100 * np.asarray(values, dtype=float)
+        figure.add_bar(
+            orientation="h",
+            name=name,
+            # Positions, not names: two tokens may look alike, and plotly would put them on one row.
+            y=list(range(len(names))),
+            x=percent,
+            marker_color=colour,
+            text=[f"{value:.2f}" for value in percent],
+            textposition="outside",
+            cliponaxis=False,
+            hoverinfo="skip",
+        )
+    rows = len(labels) * len(series)
+    styled(figure, title, x_title, "", height=140 + max(18 * rows, 28 * len(labels)))
+    longest = max((len(name) for name in names), default=0)
+    figure.update_layout(
+        margin_l=min(260, 40 + 9 * longest), margin_r=60, bargap=0.25, showlegend=len(series) > 1
+    )
+    figure.update_yaxes(
+        tickvals=list(range(len(names))), ticktext=names, autorange="reversed", showgrid=False
+    )
+    figure.update_xaxes(rangemode="tozero")
+    return figure
+
+
+def line_chart(
+    x: ArrayLike,
+    series: Mapping[str, ArrayLike],
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+    log_x: bool = False,
+    log_y: bool = False,
+    reference: Mapping[str, float] | None = None,
+    markers: bool = False,
+) -> go.Figure:
+    """Return lines over a common x, told apart by colour and dash; ``reference`` draws named horizontal lines."""
+    figure = go.Figure()
+    styles = zip(COLOURS, DASHES, SYMBOLS, strict=True)
+    for (colour, dash, symbol), (name, values) in zip(styles, series.items(), strict=False):
+        figure.add_scatter(
+            x=np.asarray(x, dtype=float),
+            y=np.asarray(values, dtype=float),
+            name=escape(name),
+            mode="lines+markers" if markers else "lines",
+            line={"color": colour, "dash": dash, "width": 2.5},
+            marker={"symbol": symbol, "size": 8},
+        )
+    styled(figure, title, x_title, y_title)
+    figure.update_xaxes(type="log" if log_x else "linear")
+    figure.update_yaxes(type="log" if log_y else "linear")
+    for name, height in (reference or {}).items():
+        figure.add_hline(height, line={"color": GREY, "dash": "dot"}, annotation_text=escape(name))
+    figure.update_layout(showlegend=len(series) > 1)
+    return figure
+
+
+def draws_chart(labels: Sequence[str], expected: ArrayLike, observed: ArrayLike, draws: int) -> go.Figure:
+    """Return the share of each token among ``draws`` draws as bars, with its probability ± two standard errors.
+
+    ``expected`` and ``observed`` are shares (len(labels),) between 0 and 1. A correct sampler's bar ends inside the
+    error bar about 19 times in 20.
+    """
+    probability = np.asarray(expected, dtype=float)
+    deviation = 200 * np.sqrt(probability * (1 - probability) / max(draws, 1))
+    places = list(range(len(labels)))
+    figure = go.Figure()
+    figure.add_bar(x=places, y=100 * np.asarray(observed, dtype=float), name="drawn", marker_color=SKY)
+    figure.add_scatter(
+        x=places,
+        y=100 * probability,
+        name="probability ± 2 standard errors",
+        mode="markers",
+        marker={"symbol": "line-ew-open", "size": 16, "color": VERMILION, "line": {"width": 3}},
+        error_y={"type": "data", "array": deviation, "color": VERMILION},
+    )
+    styled(figure, f"{draws:,} draws", "token", "share (%)")
+    figure.update_xaxes(tickvals=places, ticktext=[escape(label) for label in labels])
+    figure.update_yaxes(rangemode="tozero")
+    figure.update_layout(margin_b=80)
+    return figure
+
+
+def labelled_points(
+    x: ArrayLike,
+    y: ArrayLike,
+    names: Sequence[str],
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+    log_y: bool = False,
+    spread_x: ArrayLike | None = None,
+    spread_y: ArrayLike | None = None,
+) -> go.Figure:
+    """Return one marked and named point an entry, with error bars where a spread (in units of the axis) is given."""
+    figure = go.Figure()
+    figure.add_scatter(
+        x=np.asarray(x, dtype=float),
+        y=np.asarray(y, dtype=float),
+        text=[escape(name) for name in names],
+        mode="markers+text",
+        textposition="top right",
+        marker={"size": 9, "color": BLUE},
+        error_x=None
+        if spread_x is None
+        else {"type": "data", "array": spread_x, "color": SKY, "thickness": 1},
+        error_y=None
+        if spread_y is None
+        else {"type": "data", "array": spread_y, "color": SKY, "thickness": 1},
+        hoverinfo="skip",
+        cliponaxis=False,
+    )
+    styled(figure, title, x_title, y_title, height=460)
+    figure.update_yaxes(type="log" if log_y else "linear")
+    figure.update_layout(margin_r=140)
+    return figure

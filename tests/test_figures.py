@@ -1,0 +1,60 @@
+"""The course's pictures: what is drawn, and that nothing in a label is interpreted."""
+
+import numpy as np
+import pytest
+
+from lmhead_course import figures
+
+
+@pytest.fixture
+def bars():
+    return figures.probability_bars(
+        ["<b>a</b>", "$x$"], {"model": [0.75, 0.25], "after": [1.0, 0.0]}, title="t", dropped=[False, True]
+    )
+
+
+def test_bars_are_drawn_in_percent(bars):
+    assert list(bars.data[0].x) == [75, 25]
+
+
+def test_a_dropped_token_is_marked_by_a_sign_as_well_as_by_its_bar(bars):
+    assert [label.startswith("✕") for label in bars.layout.yaxis.ticktext] == [False, True]
+
+
+def test_labels_with_markup_or_tex_are_escaped(bars):
+    assert list(bars.layout.yaxis.ticktext) == ["&lt;b&gt;a&lt;/b&gt;", "✕ &#36;x&#36;"]
+
+
+def test_two_tokens_with_the_same_label_have_two_rows():
+    figure = figures.probability_bars(["a", "a"], {"model": [0.5, 0.5]}, title="t")
+    assert len(set(figure.data[0].y)) == 2
+
+
+def test_lines_are_told_apart_by_dash_as_well_as_by_colour():
+    figure = figures.line_chart([1, 2], {"a": [1, 2], "b": [2, 1]}, title="t", x_title="x", y_title="y")
+    assert figure.data[0].line.color != figure.data[1].line.color
+    assert figure.data[0].line.dash != figure.data[1].line.dash
+
+
+def test_error_bars_of_draws_are_two_standard_errors_long():
+    figure = figures.draws_chart(["a", "b"], [0.5, 0.5], [0.4, 0.6], draws=100)
+    assert np.allclose(figure.data[1].error_y.array, 100 * 2 * np.sqrt(0.25 / 100))
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        figures.probability_bars(["a"], {"model": [1.0]}, title="t"),
+        figures.line_chart([1], {"a": [1]}, title="t", x_title="x", y_title="y"),
+        figures.draws_chart(["a"], [1.0], [1.0], draws=1),
+        figures.labelled_points([1], [1], ["a"], title="t", x_title="x", y_title="y"),
+    ],
+    ids=["bars", "lines", "draws", "points"],
+)
+def test_every_figure_has_a_title_axis_titles_fixed_margins_and_a_clear_background(figure):
+    layout = figure.layout
+    assert layout.title.text
+    assert layout.xaxis.title.text
+    assert layout.template.layout.paper_bgcolor == "rgba(0,0,0,0)"
+    assert layout.template.layout.margin.l
+    assert layout.template.layout.xaxis.automargin is False
