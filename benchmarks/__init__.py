@@ -1,0 +1,1 @@
+"""Timings beside a peer, in one run. Each file is a command: ``python -m benchmarks.sliders``."""
