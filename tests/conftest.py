@@ -1,0 +1,39 @@
+"""What every test shares: checked shapes, one torch thread, repeatable hypothesis, the live model."""
+
+import os
+
+import hypothesis
+import jaxtyping
+import pytest
+import torch
+
+from tests import typecheck
+
+# From here on every annotated shape of the package is checked at each call. It must come before the package
+# is first imported, and stays off for learners: notebooks run in kernels of their own.
+jaxtyping.install_import_hook("lmhead_course", f"{typecheck.__name__}.typecheck")
+
+# Two threads on a busy machine wait for each other; one is steady, and what tests assert on is values.
+torch.set_num_threads(1)
+
+# No deadline: a shared machine pauses at any time. No example database: a run leaves no files behind.
+hypothesis.settings.register_profile("dev", deadline=None, database=None)
+hypothesis.settings.register_profile("ci", deadline=None, database=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture(scope="session")
+def lm():
+    """Return the default model, loaded once for the whole run; the first run ever fetches it."""
+    from lmhead_course import load_model
+
+    return load_model(device="cpu")
+
+
+@pytest.fixture
+def empty_cache(tmp_path, monkeypatch):
+    """Point LMHEAD_COURSE_CACHE at a new, empty folder and return it."""
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    monkeypatch.setenv("LMHEAD_COURSE_CACHE", str(folder))
+    return folder
