@@ -190,3 +190,103 @@ def labelled_points(
     figure.update_yaxes(type="log" if log_y else "linear")
     figure.update_layout(margin_r=140)
     return figure
+
+
+def arrow_chart(
+    tips: Mapping[str, Sequence[float]],
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+    hidden: Sequence[float] | None = None,
+    walk: ArrayLike | None = None,
+    scale: float = 1.0,
+) -> go.Figure:
+    """Return arrows from the origin to named tips in a plane, both axes to one scale.
+
+    ``hidden`` adds the hidden state, thick and with a round head, and ``walk`` (n, 2) the dots it passed on its way.
+    With a ``scale`` other than 1 the named arrows, not the hidden state, are drawn that many times as long.
+    """
+    tips = {name: (float(x), float(y)) for name, (x, y) in tips.items()}
+    figure = go.Figure()
+    if walk is not None:
+        dots = np.asarray(walk, dtype=float)
+        line, marker = {"color": GREY, "dash": "dot", "width": 1.5}, {"size": 5, "color": GREY}
+        figure.add_scatter(
+            x=dots[:, 0], y=dots[:, 1], mode="lines+markers", line=line, marker=marker, name="its way"
+        )
+    everyone = [*tips.values(), *([] if hidden is None else [tuple(hidden)])]
+    for name, (x, y) in tips.items():
+        side = _side((x, y), [other for other in everyone if other != (x, y)])
+        _arrow(figure, (scale * x, scale * y), BLUE, 2, name, "arrow", side)
+    if hidden is not None:
+        _arrow(figure, tuple(hidden), VERMILION, 4, "hidden state", "circle", "bottom right")
+    styled(figure, title, x_title, y_title, height=460)
+    figure.update_yaxes(scaleanchor="x", scaleratio=1)
+    figure.update_layout(showlegend=False, margin_r=70)
+    return figure
+
+
+def _arrow(
+    figure: go.Figure, tip: tuple[float, float], colour: str, width: int, name: str, head: str, side: str
+) -> None:
+    figure.add_scatter(
+        x=[0, tip[0]],
+        y=[0, tip[1]],
+        mode="lines+markers+text",
+        line={"color": colour, "width": width},
+        # "arrow" points up; the previous point gives it its direction.
+        marker={
+            "symbol": head,
+            "size": [0, 12],
+            "color": colour,
+            "angleref": "previous",
+            "opacity": 1,
+            "line": {"width": 0},
+        },
+        text=["", escape(name)],
+        textposition=side,
+        textfont={"color": colour if head == "circle" else GREY},
+        cliponaxis=False,
+        hoverinfo="skip",
+    )
+
+
+def _side(tip: tuple[float, float], others: Sequence[tuple[float, float]]) -> str:
+    """Return where a tip's name stands: outwards, or where another arrow points nearly the same way, away from it."""
+    x, y = tip
+    angles = [np.angle((x + 1j * y) * complex(*other).conjugate()) for other in others]
+    if angles and abs(nearest := min(angles, key=abs)) < np.radians(25):
+        x, y = (-y, x) if nearest >= 0 else (y, -x)
+    return ("top" if y >= 0 else "bottom") + (" right" if x >= 0 else " left")
+
+
+def roofline_chart(
+    bandwidth: float,
+    flops: float,
+    points: Mapping[str, tuple[float, float]],
+    *,
+    title: str,
+    x_range: tuple[float, float] = (0.1, 1e4),
+    y_range: tuple[float, float] = (1e9, 1e16),
+) -> go.Figure:
+    """Return a roofline (bandwidth in bytes a second, flops in FLOPs a second), with named points under it.
+
+    A point is (FLOPs a byte, FLOPs a second). Both axes are logarithmic and keep the ranges given, so that points and
+    roof can be seen to move. Points differ by colour and by sign.
+    """
+    figure = go.Figure()
+    ends = (x_range[0], min(max(flops / bandwidth, x_range[0]), x_range[1]), x_range[1])
+    roof = [min(flops, bandwidth * x) for x in ends]
+    figure.add_scatter(x=ends, y=roof, mode="lines", line={"color": GREY, "width": 3}, name="roof")
+    for colour, symbol, (name, (x, y)) in zip(COLOURS, SYMBOLS, points.items(), strict=False):
+        marker = {"color": colour, "symbol": symbol, "size": 13, "line": {"width": 1, "color": GREY}}
+        figure.add_scatter(x=[x], y=[y], mode="markers", marker=marker, name=escape(name), cliponaxis=False)
+    styled(figure, title, "arithmetic intensity (FLOPs a byte)", "FLOPs a second", height=420)
+    for axis, ends in (("xaxis", x_range), ("yaxis", y_range)):
+        figure.layout[axis].update(type="log", range=[float(np.log10(end)) for end in ends], dtick=1)
+    figure.update_xaxes(exponentformat="power")
+    figure.update_yaxes(exponentformat="power")
+    # Long names: a legend below the axis has the whole width.
+    figure.update_layout(legend={"y": -0.22, "yanchor": "top"}, margin={"b": 130, "t": 50})
+    return figure

@@ -13,7 +13,7 @@ from torch import Tensor
 
 Logits = Num[Tensor, "*batch d_vocab"]
 Processed = Float[Tensor, "*batch d_vocab"]
-TokenIds = Int[Tensor, "*batch n"] | Sequence[int] | None
+TokenIds = Int[Tensor, "*batch _"] | Sequence[int] | None
 
 
 def check_logits(logits: Logits) -> Processed:

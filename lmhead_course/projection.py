@@ -98,5 +98,18 @@ def last_position(
     return hidden[torch.arange(batch, device=hidden.device), last]
 
 
+def length_and_angle(
+    hidden: Float[Tensor, " d_model"], weight: Float[Tensor, "d_vocab d_model"]
+) -> tuple[Float[Tensor, " d_vocab"], Float[Tensor, " d_vocab"]]:
+    """Return the length of every token's row, and its angle to the hidden state in degrees.
+
+    They take a logit apart: (hidden · row) = |hidden| · |row| · cos(angle). Shapes: ``hidden`` (d_model,), ``weight``
+    (d_vocab, d_model), both results (d_vocab,). A row or a hidden state of length 0 is put at 90°, as its logit is 0.
+    """
+    lengths = weight.norm(dim=-1)
+    cosines = (weight @ hidden) / (lengths * hidden.norm()).clamp(min=torch.finfo(weight.dtype).tiny)
+    return lengths, torch.rad2deg(torch.acos(cosines.clamp(-1.0, 1.0)))
+
+
 def _as_parameter(tensor: Tensor) -> nn.Parameter:
     return tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)

@@ -74,7 +74,7 @@ class SamplingParams:
     def __post_init__(self):
         for name, (kind, allowed, words) in _ALLOWED.items():
             value = getattr(self, name)
-            if not isinstance(value, kind) or not allowed(value):
+            if not isinstance(value, kind) or not _passes(allowed, kind, value):
                 raise ValueError(f"{name} must be {words}, got {value!r}")
         if isinstance(self.order, list):
             object.__setattr__(self, "order", tuple(self.order))
@@ -85,6 +85,13 @@ class SamplingParams:
         """The stages that do something, in the order they run: names of set parameters, and callables."""
         order = ORDERS[self.order] if isinstance(self.order, str) else self.order
         return tuple(stage for stage in order if callable(stage) or _is_set(self, stage))
+
+
+def _passes(allowed: Callable, kind: type, value: Real) -> bool:
+    try:
+        return allowed(value if kind is Integral else float(value))
+    except OverflowError:  # a whole number beyond every float
+        return False
 
 
 _NEUTRAL = {field.name: field.default for field in fields(SamplingParams) if field.name != "order"}
@@ -104,13 +111,15 @@ def _check_order(params: SamplingParams) -> None:
         raise ValueError(f"order must be one of {sorted(ORDERS)} or a tuple of stages, got {order!r}")
     names = [stage for stage in order if not callable(stage)]
     for name in names:
-        if name not in _ALLOWED:
+        if not isinstance(name, str) or name not in _ALLOWED:
             raise ValueError(f"order must hold callables or names from {list(_ALLOWED)}, got {name!r}")
         if names.count(name) > 1:
             raise ValueError(f"order must hold each stage at most once, got {name!r} twice in {order!r}")
     for name in _ALLOWED:
         if name not in names and _is_set(params, name):
-            raise ValueError(f"{name} is set to {getattr(params, name)!r}, but order leaves it out: {order!r}")
+            raise ValueError(
+                f"{name} is set to {getattr(params, name)!r}, but order leaves it out: {order!r}"
+            )
 
 
 def process_logits(
@@ -134,7 +143,9 @@ def process_logits(
     return processed.clone() if processed is logits else processed
 
 
-def _run_named(name: str, logits: Tensor, params: SamplingParams, prompt: TokenIds, generated: TokenIds) -> Tensor:
+def _run_named(
+    name: str, logits: Tensor, params: SamplingParams, prompt: TokenIds, generated: TokenIds
+) -> Tensor:
     value = getattr(params, name)
     match name:
         case "temperature":
@@ -187,9 +198,8 @@ def sample(
     weights = (processed - processed.amax(dim=-1, keepdim=True)).exp()
     line = weights.cumsum(dim=-1, dtype=_sum_dtype(weights))
     total = line[..., -1:]
+    # rand() is at most 1 − ε/2, so the product is below the total also after rounding: the point is on the line.
     point = total * torch.rand(total.shape, dtype=line.dtype, device=line.device, generator=generator)
-    # rand() is below 1, but its product with the total can round up to it: stay on the line.
-    point = torch.minimum(point, torch.nextafter(total, torch.zeros_like(total)))
     return torch.searchsorted(line, point, right=True).squeeze(-1)
 
 
@@ -271,6 +281,8 @@ class RankedLogits:
 
         Raises ``ValueError`` for params with a penalty or a callable stage, which may reorder the tokens.
         """
+        if top < 0:
+            raise ValueError(f"top must be a whole number ≥ 0, got {top}")
         kept, temperature = self._cut(params)
         model, after = self._at(1.0), self._at(temperature)
         raw = model.weights[:top] / model.mass[-1]

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -16,7 +16,8 @@ def logsumexp(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch"
     peak = logits.amax(dim=-1, keepdim=True)
     # A row of −inf would compute −inf − (−inf) = NaN: shift it by 0 instead.
     peak = torch.where(peak.isfinite(), peak, torch.zeros_like(peak))
-    return (peak + (logits - peak).exp().sum(dim=-1, keepdim=True).log()).squeeze(-1)
+    total = (logits - peak).exp().sum(dim=-1, keepdim=True, dtype=_sum_dtype(logits))
+    return (peak + total.log()).squeeze(-1).to(logits.dtype)
 
 
 def log_softmax(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch d_vocab"]:
@@ -33,8 +34,8 @@ def softmax(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch d_
 
     Finite logits of any size give finite probabilities that sum to one; a logit of −inf gives exactly 0.
     """
-    shifted = (logits - logits.amax(dim=-1, keepdim=True)).exp()
-    return shifted / shifted.sum(dim=-1, keepdim=True)
+    weights = (logits - logits.amax(dim=-1, keepdim=True)).exp()
+    return (weights / weights.sum(dim=-1, keepdim=True, dtype=_sum_dtype(logits))).to(logits.dtype)
 
 
 def softmax_naive(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch d_vocab"]:
@@ -81,3 +82,38 @@ def entropy(
 def perplexity(probabilities: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch"]:
     """Return exp(entropy): the number of equally likely candidates that would be just as uncertain."""
     return entropy(probabilities).exp()
+
+
+def gumbel_max(
+    logits: Float[Tensor, "*batch d_vocab"], generator: torch.Generator | None = None
+) -> Int[Tensor, "*batch"]:
+    """Return one draw a row from the softmax, without computing it: the argmax of logits + Gumbel noise.
+
+    The noise is −ln(−ln u), u uniform in (0, 1), one number a logit. For a temperature divide the logits *before*.
+    In float64 where the device has it: float32's largest u is 1 − 2⁻²⁴, whose noise is 16.6, and tokens further
+    below the best one would come too rarely.
+
+    Source: Gumbel 1954; Maddison, Tarlow and Minka 2014 (arXiv:1411.0030).
+    """
+    dtype = torch.float32 if logits.device.type == "mps" else torch.float64
+    uniform = torch.rand(logits.shape, dtype=dtype, device=logits.device, generator=generator)
+    # rand() may be 0, whose noise would be −inf.
+    noise = -(-uniform.clamp(min=torch.finfo(dtype).tiny).log()).log()
+    return (logits.to(dtype) + noise).argmax(dim=-1)
+
+
+def spacing(values: Float[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
+    """Return the distance from |value| to the next larger number that ``dtype`` can hold; float64.
+
+    It doubles at every power of two: eps · 2^e for 2^e ≤ |value| < 2^(e+1), and never below the smallest subnormal.
+    """
+    limits = torch.finfo(dtype)
+    _, exponent = torch.frexp(values.double())  # |value| = mantissa · 2^exponent with mantissa in [0.5, 1)
+    steps = torch.ldexp(torch.full_like(values, limits.eps, dtype=torch.float64), exponent - 1)
+    subnormal = limits.smallest_normal * limits.eps
+    return torch.where(values == 0, subnormal, steps.clamp(min=subnormal))
+
+
+def _sum_dtype(logits: Tensor) -> torch.dtype:
+    """float32 for half precision: 65,520 ones already add up to inf in float16."""
+    return logits.dtype if logits.dtype == torch.float64 else torch.float32

@@ -1,0 +1,95 @@
+"""One move of a slider: ``RankedLogits.distribution`` beside transformers' own processors, on the same logits.
+
+Both sides start from one row of float32 logits and end with the 30 most probable tokens as Python numbers. The
+peer's side is the chain that transformers' ``generate`` builds for the same settings, a softmax and a top-30; ours
+returns the probabilities before and after, the kept count and mass, and both entropies as well.
+
+Run ``python -m benchmarks.sliders``.
+"""
+
+from collections.abc import Callable
+from itertools import count
+
+import torch
+
+from benchmarks.timing import Timing, paired
+from lmhead_course import RankedLogits, SamplingParams
+
+GOALS = {49_152: 50, 262_144: 100}
+"""How many times faster a move of a slider at T = 1, p = 0.9 shall be, by the number of tokens."""
+
+DRAG = "p dragged, 10 moves in a row"
+ALONE = "p moved once, caches cold"
+NEW_TEMPERATURE = "a temperature not seen before"
+NEW_PROMPT = "a new prompt: rank, then show"
+MOVES = {DRAG: 10, ALONE: 1, NEW_TEMPERATURE: 10, NEW_PROMPT: 1}
+"""How many moves each side makes before it is the other's turn. After the other's turn the processor's caches hold
+the other's data and code, which costs a side that is done in microseconds more than the work itself."""
+
+TOP, P = 30, 0.9
+
+
+def made_up_logits(d_vocab: int) -> torch.Tensor:
+    """Return one row of normal logits, as wide as a small model's."""
+    return 2.5 * torch.randn(d_vocab, generator=torch.Generator().manual_seed(0))
+
+
+def peer(logits: torch.Tensor, temperature: float) -> list:
+    """Return the 30 most probable tokens through transformers' processors."""
+    from transformers.generation import logits_process as hf
+
+    chain = hf.LogitsProcessorList()
+    if temperature != 1:
+        chain.append(hf.TemperatureLogitsWarper(temperature))
+    chain.append(hf.TopPLogitsWarper(P))
+    scores = chain(torch.zeros(1, 1, dtype=torch.long), logits[None])
+    values, ids = scores.softmax(dim=-1)[0].topk(TOP)
+    return list(zip(ids.tolist(), values.tolist(), strict=True))
+
+
+def cases(logits: torch.Tensor) -> dict[str, tuple[Callable, Callable]]:
+    """Return, by the row's name, our way and the peer's."""
+    ranked = RankedLogits(logits)
+    # Temperatures that no side has seen; each side has its own counter, so both get the same ones.
+    mine, theirs = ((0.5 + step / 1024 for step in count(1)) for _ in range(2))
+
+    def move(source: RankedLogits, temperature: float = 1.0):
+        return source.distribution(SamplingParams(temperature=temperature, top_p=P), top=TOP)
+
+    known = (lambda: move(ranked), lambda: peer(logits, 1.0))
+    return {
+        DRAG: known,
+        ALONE: known,
+        NEW_TEMPERATURE: (lambda: move(ranked, next(mine)), lambda: peer(logits, next(theirs))),
+        NEW_PROMPT: (lambda: move(RankedLogits(logits)), lambda: peer(logits, 1.0)),
+    }
+
+
+def measure(d_vocab: int, row: str, turns: int = 9) -> tuple[Timing, Timing]:
+    """Return the medians of our way and of the peer's for one move, measured turn by turn on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.inference_mode():
+            ours, theirs = cases(made_up_logits(d_vocab))[row]
+            timings = paired({"ours": ours, "theirs": theirs}, turns, calls=MOVES[row])
+    finally:
+        torch.set_num_threads(before)
+    return timings["ours"], timings["theirs"]
+
+
+def main():
+    """Print every row at every vocabulary size."""
+    print(f"One slider update: the top {TOP} of V tokens at p = {P}; T = 1 unless said; one thread.")
+    print("Medians for one move in ms: CPU time (wall time); the ratio is of CPU times.\n")
+    print(f"{'V':>8}  {'what changed':<31}{'lmhead_course':>18}{'transformers':>18}{'ratio':>8}  goal")
+    for d_vocab, goal in GOALS.items():
+        for row in MOVES:
+            ours, theirs = measure(d_vocab, row)
+            cells = "".join(f"{f'{1e3 * t.cpu:.3f} ({1e3 * t.wall:.3f})':>18}" for t in (ours, theirs))
+            aim = f"  {goal}×" if row == DRAG else ""
+            print(f"{d_vocab:>8,}  {row:<31}{cells}{theirs.cpu / ours.cpu:>7.1f}×{aim}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Explorers: sliders over a language model's head, one explorer a file."""
+
+from .controls import LinearSlider, LinkedSlider, SamplingControls, StepSlider
+from .cost import CostExplorer
+from .cost_view import CostParams, CostView, Side
+from .draws import DrawsExplorer
+from .draws_view import DrawsView
+from .pipeline import PipelineExplorer
+from .pipeline_view import PipelineView
+from .projection import ProjectionExplorer
+from .projection_view import ProjectionRow, ProjectionView
+from .prompt_box import PromptBox
+from .sampling import SamplingExplorer
+from .sampling_view import Draw, SamplingView, TokenRow
+from .softmax_bars import SoftmaxBars
+from .softmax_explorer import SoftmaxExplorer
+from .softmax_view import SoftmaxParams, SoftmaxRow, SoftmaxView
+from .token_table import TokenTable
+
+__all__ = [
+    "CostExplorer",
+    "CostParams",
+    "CostView",
+    "Draw",
+    "DrawsExplorer",
+    "DrawsView",
+    "LinearSlider",
+    "LinkedSlider",
+    "PipelineExplorer",
+    "PipelineView",
+    "ProjectionExplorer",
+    "ProjectionRow",
+    "ProjectionView",
+    "PromptBox",
+    "SamplingControls",
+    "SamplingExplorer",
+    "SamplingView",
+    "Side",
+    "SoftmaxBars",
+    "SoftmaxExplorer",
+    "SoftmaxParams",
+    "SoftmaxRow",
+    "SoftmaxView",
+    "StepSlider",
+    "TokenRow",
+    "TokenTable",
+]

@@ -1,0 +1,86 @@
+"""What a next token follows: a text read by a language model, or logits that were given."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..protocol import CausalLM
+from ..sampling import RankedLogits
+
+WINDOW = 512
+"""How many tokens the explorer has a model read: half a second a step on a laptop, and far more than it takes to see
+what a text does to the next token."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """Logits (d_vocab,), float32 on the host, and what they belong to.
+
+    ``prompt_ids`` are the tokens of the typed text and ``generated`` those drawn after it; ``text`` is both, as the
+    prompt box shows it. The model has read the last ``window`` tokens at most.
+    """
+
+    logits: Float[Tensor, " d_vocab"]
+    text: str = ""
+    typed: str = ""
+    prompt_ids: tuple[int, ...] = ()
+    generated: tuple[int, ...] = ()
+    window: int = WINDOW
+
+    @cached_property
+    def ranked(self) -> RankedLogits:
+        """The logits, sorted once for every move of a slider."""
+        return RankedLogits(self.logits)
+
+    @property
+    def ids(self) -> dict[str, Int[Tensor, " n"]]:
+        """The token ids that penalties count, as ``process_logits`` takes them: those the model has read."""
+        counted = {"prompt": self.prompt_ids[-self.window :], "generated": self.generated}
+        return {name: torch.tensor(ids, dtype=torch.long) for name, ids in counted.items()}
+
+    @property
+    def status(self) -> str:
+        """How much of the text the model has read, in words."""
+        count = len(self.prompt_ids) + len(self.generated)
+        if count > self.window:
+            return f"The text has {count:,} tokens; only the last {self.window} are used."
+        return f"The model has read {count} token{'' if count == 1 else 's'}."
+
+    def with_draw(self, token_id: int) -> "Context":
+        """Return the context after one more drawn token, the logits unchanged: for logits that were given."""
+        return replace(self, generated=(*self.generated, token_id))
+
+
+def read_text(lm: CausalLM, text: str) -> Context:
+    """Return the context of a typed text. Raises what the model raises, such as for no text without a BOS token."""
+    ids = tuple(lm.encode(text))
+    return _read(lm, text=text, typed=text, prompt_ids=ids)
+
+
+def read_on(lm: CausalLM, context: Context, token_id: int) -> Context:
+    """Return the context after one more token.
+
+    The tokens go on, not their text: a drawn piece of a character has no text of its own, and the text of two tokens
+    can be one token when it is read again.
+    """
+    generated = (*context.generated, token_id)
+    start = lm.decode(list(context.prompt_ids))
+    whole = lm.decode([*context.prompt_ids, *generated])
+    text = context.typed + whole[len(start) :]
+    return _read(lm, text=text, typed=context.typed, prompt_ids=context.prompt_ids, generated=generated)
+
+
+@torch.no_grad()  # grad mode belongs to the thread, and a callback may run on any
+def _read(
+    lm: CausalLM, *, prompt_ids: tuple[int, ...], generated: tuple[int, ...] = (), **texts: str
+) -> Context:
+    ids, window = prompt_ids + generated, min(WINDOW, lm.context_length)
+    if ids:
+        used = torch.tensor([ids[-window:]], device=lm.head.weight.device)
+        logits = lm.step(used)[0][0]
+    else:
+        logits = lm.logits("")
+    return Context(logits.float().cpu(), prompt_ids=prompt_ids, generated=generated, window=window, **texts)

@@ -1,0 +1,70 @@
+// Draws the tokens of two orders as an HTML table. Text goes in by textContent only.
+
+const COLUMNS = ["mark", "rank", "token", "raw", "here", "there"];
+
+function make(tag, className, parent) {
+  const node = document.createElement(tag);
+  node.className = className;
+  parent.append(node);
+  return node;
+}
+
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function buildTable(root) {
+  const table = make("table", "", root);
+  const caption = make("caption", "", table);
+  const columns = make("colgroup", "", table);
+  for (const name of COLUMNS) make("col", name, columns);
+  const line = make("tr", "", make("thead", "", table));
+  const heads = COLUMNS.map((name) => make("th", name, line));
+  heads.forEach((head) => (head.scope = "col"));
+  return { caption, heads, body: make("tbody", "", table), rows: [] };
+}
+
+function buildRow(body) {
+  const line = make("tr", "", body);
+  const [mark, rank, token, ...figures] = COLUMNS.map((name) => make(name === "token" ? "th" : "td", name, line));
+  token.scope = "row";
+  const sign = make("span", "", mark);
+  sign.setAttribute("aria-hidden", "true"); // said in words instead
+  // bdi: a right-to-left token must not turn its neighbours around.
+  const label = make("bdi", "label", token);
+  return { line, mark, sign, words: make("span", "unseen", mark), rank, token, label, figures };
+}
+
+function showRow(row, data) {
+  const gone = data.here.startsWith("✕") && data.there.startsWith("✕");
+  row.line.className = data.fate ? "changed" : gone ? "dropped" : "kept";
+  setText(row.sign, data.fate ? "≠" : "");
+  setText(row.words, data.fate);
+  row.mark.title = data.fate;
+  setText(row.rank, `${data.rank}`);
+  setText(row.label, data.label);
+  row.token.title = `${data.label} (token id ${data.token_id})`;
+  [data.raw_text, data.here, data.there].forEach((text, i) => setText(row.figures[i], text));
+}
+
+function render({ model, el }) {
+  const root = make("div", "lmhead-tokens lmhead-fates", el);
+  const table = buildTable(root);
+
+  function draw() {
+    const rows = model.get("rows");
+    root.classList.toggle("stale", model.get("stale"));
+    setText(table.caption, model.get("caption"));
+    const titles = ["≠", "rank", "token", "model", "your order", model.get("other")];
+    titles.forEach((title, i) => setText(table.heads[i], title));
+    while (table.rows.length > rows.length) table.rows.pop().line.remove();
+    while (table.rows.length < rows.length) table.rows.push(buildRow(table.body));
+    rows.forEach((data, i) => showRow(table.rows[i], data));
+  }
+
+  model.on("change", draw);
+  draw();
+  return () => model.off("change", draw);
+}
+
+export default { render };

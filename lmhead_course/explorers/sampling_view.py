@@ -1,0 +1,206 @@
+"""What the sampling explorer shows for given logits and settings: numbers and words, no widgets."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..sampling import SamplingParams, sample
+from ..softmax import entropy, softmax
+from .context import Context
+from .token_table import bar_scale, percent
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """One line of the table: ``raw`` is the model's own probability, ``final`` the one after the settings."""
+
+    rank: int
+    token_id: int
+    label: str
+    raw: float
+    final: float
+    kept: bool
+
+
+@dataclass(frozen=True)
+class SamplingView:
+    """Everything the explorer shows for one setting.
+
+    ``kept`` of ``d_vocab`` tokens can be drawn; ``kept_mass`` is their share of the model's own probability, and
+    ``hidden_mass`` the final probability of all tokens without a row. Entropies are in bits; two to their power is
+    the number of equally likely tokens that would be as uncertain.
+    """
+
+    params: SamplingParams
+    rows: tuple[TokenRow, ...]
+    d_vocab: int
+    kept: int
+    kept_mass: float
+    hidden_mass: float
+    bits_before: float
+    bits_after: float
+    remark: str = ""  # on the learner's function, if there is something to say
+
+    @property
+    def effective_before(self) -> float:
+        """The number of equally likely tokens that would be as uncertain as the model's own distribution."""
+        return 2.0**self.bits_before
+
+    @property
+    def effective_after(self) -> float:
+        """The same after the settings."""
+        return 2.0**self.bits_after
+
+    @property
+    def scale(self) -> float:
+        """The probability of a full bar."""
+        return bar_scale(max((max(row.raw, row.final) for row in self.rows), default=1.0))
+
+    @property
+    def readouts(self) -> list[list[str]]:
+        """The figures above the table, as pairs of name and value."""
+        return [
+            ["tokens kept", f"{self.kept:,} of {self.d_vocab:,}"],
+            ["mass kept", percent(self.kept_mass)],
+            ["mass not shown", percent(self.hidden_mass)],
+            ["entropy", f"{self.bits_before:.2f} → {self.bits_after:.2f} bits"],
+            ["effective candidates", f"{_count(self.effective_before)} → {_count(self.effective_after)}"],
+        ]
+
+    @property
+    def caption(self) -> str:
+        """What the rows are, and how long a full bar is."""
+        count = len(self.rows)
+        which = (
+            f"All {count} tokens"
+            if count == self.d_vocab
+            else f"The {count} most likely of {self.d_vocab:,} tokens"
+        )
+        return f"{which}; a full bar is {100 * self.scale:.4g} %."
+
+    @property
+    def sentence(self) -> str:
+        """The picture in words."""
+        best = max(self.rows, key=lambda row: row.final)
+        if self.kept == 1:
+            return (
+                f"Only “{best.label}” is left of {self.d_vocab:,} tokens: it comes for certain. "
+                f"The model gave it {percent(best.raw)}."
+            )
+        return f"{self._kept_words} The most likely, “{best.label}”, has {self._best_words(best)} {self._open_words}"
+
+    @property
+    def _kept_words(self) -> str:
+        if self.kept == self.d_vocab:
+            return f"All {self.d_vocab:,} tokens can be drawn."
+        share = percent(self.kept_mass)
+        return f"{self.kept:,} of {self.d_vocab:,} tokens can be drawn; the model gave them {share} of its probability."
+
+    @staticmethod
+    def _best_words(best: TokenRow) -> str:
+        now, before = percent(best.final), percent(best.raw)
+        return f"{now}." if now == before else f"{now} now; the model gave it {before}."
+
+    @property
+    def _open_words(self) -> str:
+        now, before = _count(self.effective_after), _count(self.effective_before)
+        words = f"The choice is as open as between {now} equally likely tokens"
+        return f"{words}." if now == before else f"{words}; before it was {before}."
+
+
+def _count(number: float) -> str:
+    return f"{number:,.1f}" if number < 1000 else f"{number:,.0f}"
+
+
+def view_of_ranked(
+    context: Context, params: SamplingParams, label: Callable[[int], str], top: int
+) -> SamplingView:
+    """Return the view of settings that do not reorder the tokens: a few look-ups, fast enough for any slider."""
+    d = context.ranked.distribution(params, top=top)
+    rows = tuple(
+        TokenRow(rank, row.token_id, label(row.token_id), row.raw, row.final, kept=rank <= d.kept)
+        for rank, row in enumerate(d.rows, start=1)
+    )
+    return SamplingView(
+        params=params,
+        rows=rows,
+        d_vocab=len(context.logits),
+        kept=d.kept,
+        kept_mass=d.kept_mass,
+        hidden_mass=_rest(rows),
+        bits_before=_bits(d.entropy.before),
+        bits_after=_bits(d.entropy.after),
+    )
+
+
+def view_of_processed(
+    context: Context,
+    processed: Float[Tensor, " d_vocab"],
+    params: SamplingParams,
+    label: Callable[[int], str],
+    top: int,
+) -> SamplingView:
+    """Return the view of any processed logits (d_vocab,), whatever made them: penalties, or a learner's own function.
+
+    The most probable tokens come first, and after the last one kept the dropped ones, in the model's order.
+    """
+    raw, final, kept = softmax(context.logits), softmax(processed), ~processed.isneginf()
+    by_model = torch.from_numpy(context.ranked.token_ids)
+    order = by_model[processed[by_model].argsort(descending=True, stable=True)[:top]].tolist()
+    rows = tuple(
+        TokenRow(rank, token, label(token), float(raw[token]), float(final[token]), bool(kept[token]))
+        for rank, token in enumerate(order, start=1)
+    )
+    return SamplingView(
+        params=params,
+        rows=rows,
+        d_vocab=len(processed),
+        kept=int(kept.sum()),
+        kept_mass=1.0 - float(raw[~kept].sum(dtype=torch.float64)),
+        hidden_mass=_rest(rows),
+        bits_before=max(float(entropy(raw, base=2)), 0.0),
+        bits_after=max(float(entropy(final, base=2)), 0.0),
+    )
+
+
+def _rest(rows: tuple[TokenRow, ...]) -> float:
+    # Single precision leaves a remainder of about 1e-7 where there is none.
+    rest = 1.0 - math.fsum(row.final for row in rows)
+    return rest if rest > 1e-6 else 0.0
+
+
+def _bits(nats: float) -> float:
+    return max(nats / math.log(2), 0.0)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A drawn token: where it stood among the ``kept`` (1 is the most probable), and its final probability."""
+
+    token_id: int
+    label: str
+    rank: int
+    kept: int
+    probability: float
+
+    def __str__(self) -> str:
+        return f"Drawn: “{self.label}”, number {self.rank:,} of {self.kept:,}, chance {percent(self.probability)}."
+
+
+def draw_token(
+    processed: Float[Tensor, " d_vocab"], label: Callable[[int], str], generator: torch.Generator
+) -> Draw:
+    """Draw one token from processed logits (d_vocab,)."""
+    token = int(sample(processed, SamplingParams(), generator=generator))
+    before = (processed > processed[token]).sum() + (processed[:token] == processed[token]).sum()
+    return Draw(
+        token_id=token,
+        label=label(token),
+        rank=int(before) + 1,
+        kept=int((~processed.isneginf()).sum()),
+        probability=float(softmax(processed)[token]),
+    )

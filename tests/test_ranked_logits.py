@@ -1,0 +1,184 @@
+import gc
+import math
+import tracemalloc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from lmhead_course import ORDERS, RankedLogits, SamplingParams, process_logits
+from tests import oracle
+from tests.oracle import kept_ids
+from tests.strategies import batches, sampling_params
+from tests.typecheck import refused
+
+INF = math.inf
+TOY = torch.tensor([2.3, 1.5, 3.8, 0.5, 1.2])
+CHANGES_ORDER = {
+    "repetition_penalty": SamplingParams(repetition_penalty=1.5),
+    "presence_penalty": SamplingParams(presence_penalty=0.5),
+    "frequency_penalty": SamplingParams(frequency_penalty=-0.5),
+    "my_stage": SamplingParams(order=(lambda logits, **_: logits, "top_k")),
+}
+
+
+def check_equal(ranked: RankedLogits, logits: torch.Tensor, params: SamplingParams, top: int) -> None:
+    """Hold a distribution against process_logits and a softmax in float64 over the same row."""
+    shown = ranked.distribution(params, top=top)
+    before, after = logits.double().softmax(-1), process_logits(logits, params).double().softmax(-1)
+    kept = kept_ids(process_logits(logits, params))
+    assert shown.kept == len(kept)
+    assert set(ranked.token_ids[: shown.kept].tolist()) == kept
+    assert shown.kept_mass == pytest.approx(before[list(kept)].sum().item(), abs=1e-6)
+    assert shown.entropy == pytest.approx([oracle.entropy(p.numpy()) for p in (before, after)], abs=2e-5)
+    ids = oracle.ranking(logits.double().numpy()).tolist()[: min(top, int(logits.isfinite().sum()))]
+    assert [row.token_id for row in shown.rows] == ids
+    assert [row.raw for row in shown.rows] == pytest.approx(before[ids].tolist(), abs=1e-6)
+    assert [row.final for row in shown.rows] == pytest.approx(after[ids].tolist(), abs=1e-6)
+
+
+@settings(max_examples=200)
+@given(batches(), sampling_params(penalties=False), st.integers(0, 12))
+def test_a_distribution_is_that_of_process_logits_and_softmax(logits, params, top):
+    row = logits[0]
+    assume(oracle.process(row.tolist(), params).margin > 1e-6)
+    check_equal(RankedLogits(row), row, params, top)
+
+
+@pytest.mark.parametrize("order", sorted(ORDERS))
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_the_same_over_a_whole_vocabulary(order, seed):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(30_000, generator=generator)
+    temperature, p, min_p = (torch.rand(3, generator=generator) * torch.tensor([2, 1, 0.1])).tolist()
+    params = SamplingParams(0.1 + temperature, top_k=5000, top_p=p, min_p=min_p, order=order)
+    check_equal(RankedLogits(logits), logits, params, top=30)
+
+
+@pytest.mark.parametrize("order", sorted(ORDERS))
+@pytest.mark.parametrize("temperature", [0, 5e-324, 1e-320, 1e-38, 1e-4, 1e300])
+def test_extreme_temperatures_work_in_every_order(order, temperature):
+    logits = torch.tensor([2.3, -INF, 1.5, 3.8, -3.5, 1.2])
+    for filters in ({}, {"top_k": 3}, {"top_p": 0.7}, {"min_p": 0.3}):
+        check_equal(RankedLogits(logits), logits, SamplingParams(temperature, order=order, **filters), top=9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
+def test_other_dtypes_are_ranked_too(dtype):
+    logits = (10 * torch.randn(200, generator=torch.Generator().manual_seed(0))).to(dtype)
+    check_equal(RankedLogits(logits), logits, SamplingParams(1.5, top_k=50, top_p=0.93), top=30)
+
+
+def test_equal_logits_are_ranked_by_id():
+    ranked = RankedLogits(torch.tensor([1, 2, 2, 2, 3]))
+    assert [row.token_id for row in ranked.distribution(SamplingParams()).rows] == [4, 1, 2, 3, 0]
+
+
+def test_the_rows_of_the_toy_hold_its_printed_percentages():
+    rows = RankedLogits(TOY).distribution(SamplingParams(top_k=3)).rows
+    assert [row.token_id for row in rows] == [2, 0, 1, 4, 3]
+    assert [100 * row.raw for row in rows] == pytest.approx([69.71, 15.55, 6.99, 5.18, 2.57], abs=0.005)
+    assert [100 * row.final for row in rows] == pytest.approx([75.56, 16.86, 7.58, 0, 0], abs=0.005)
+
+
+def test_tokens_that_were_banned_beforehand_are_neither_kept_nor_shown():
+    shown = RankedLogits(torch.tensor([0.0, -INF, 0.0, -INF])).distribution(SamplingParams())
+    assert shown.kept == 2
+    assert [row.token_id for row in shown.rows] == [0, 2]
+    assert shown.kept_mass == pytest.approx(1)
+    assert shown.entropy == pytest.approx((math.log(2), math.log(2)))
+
+
+def test_one_certain_token_has_no_entropy():
+    shown = RankedLogits(torch.tensor([1e4, 0.0, -1e4])).distribution(SamplingParams(0.5))
+    assert shown.entropy == (0, 0)
+    assert shown.rows[0].final == 1
+
+
+@pytest.mark.parametrize("top", [0, 1, 5, 1000])
+def test_there_are_as_many_rows_as_asked_for_and_tokens(top):
+    assert len(RankedLogits(TOY).distribution(SamplingParams(), top=top).rows) == min(top, 5)
+
+
+@pytest.mark.parametrize(("name", "params"), CHANGES_ORDER.items(), ids=CHANGES_ORDER.keys())
+def test_settings_that_may_reorder_are_refused_by_name(name, params):
+    with refused("<lambda>" if name == "my_stage" else name, "rank"):
+        RankedLogits(TOY).distribution(params)
+
+
+@pytest.mark.parametrize(
+    ("logits", "words"),
+    [
+        (torch.zeros(2, 5), ("(d_vocab,)", "(2, 5)")),
+        (torch.tensor(1.0), ("(d_vocab,)", "()")),
+        (torch.zeros(0), ("d_vocab ≥ 1",)),
+        (torch.tensor([0.0, math.nan]), ("NaN",)),
+        (torch.tensor([-INF, -INF]), ("all −inf",)),
+    ],
+)
+def test_what_is_no_row_of_logits_is_refused(logits, words):
+    with refused("logits", *words):
+        RankedLogits(logits)
+
+
+def test_the_callers_logits_are_neither_changed_nor_needed_any_more():
+    logits = TOY.clone()
+    ranked = RankedLogits(logits)
+    before = ranked.distribution(SamplingParams(0.7, top_p=0.9))
+    assert torch.equal(logits, TOY)
+    logits.fill_(0)
+    assert ranked.distribution(SamplingParams(0.7, top_p=0.9)) == before
+    assert ranked.distribution(SamplingParams(0.8)).rows[0].token_id == 2
+
+
+def test_logits_that_want_a_gradient_or_come_from_inference_mode_can_be_ranked():
+    expected = RankedLogits(TOY).distribution(SamplingParams(0.7, top_p=0.9))
+    with torch.inference_mode():
+        inferred = RankedLogits(TOY * 1)
+    for ranked in (inferred, RankedLogits(TOY.clone().requires_grad_())):
+        assert ranked.distribution(SamplingParams(0.7, top_p=0.9)) == expected
+
+
+def test_threads_that_move_different_sliders_at_once_all_get_their_own_answer():
+    logits = torch.randn(20_000, generator=torch.Generator().manual_seed(0))
+    # More temperatures than are kept, so that the threads push each other's out.
+    moves = [SamplingParams(0.5 + step % 13 / 8, top_p=0.5 + step % 7 / 16) for step in range(150)]
+    alone = [RankedLogits(logits).distribution(params) for params in moves[:91]]
+    shared = RankedLogits(logits)
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(shared.distribution, moves))
+    assert together == [alone[step % 91] for step in range(150)]
+
+
+def test_however_many_temperatures_are_tried_memory_stays_bounded():
+    d_vocab = 50_000
+    ranked = RankedLogits(torch.randn(d_vocab, generator=torch.Generator().manual_seed(0)))
+    tracemalloc.start()
+    try:
+        for step in range(60):
+            ranked.distribution(SamplingParams(0.5 + step / 64))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # numpy's part is 16 bytes a token and temperature; 60 temperatures would be 48 MB, 8 are 6.4 MB.
+    assert held < 8 * 16 * d_vocab * 1.1
+
+
+def test_a_ranking_that_is_no_longer_used_is_freed_at_once():
+    ranked = RankedLogits(TOY)
+    ranked.distribution(SamplingParams())
+    gone = weakref.ref(ranked)
+    gc.disable()
+    try:
+        del ranked
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_a_negative_number_of_rows_is_refused():
+    with pytest.raises(ValueError, match=r"^top must be .* got -1"):
+        RankedLogits(TOY).distribution(SamplingParams(), top=-1)
