@@ -53,7 +53,7 @@ def test_an_exception_names_the_line_of_the_learners_cell():
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     exec(compile(source, name, "exec"), namespace)
     message = repr(exercise(gives_seven).check(namespace["broken"]))
-    assert "line 2 of your cell (return undefined_name)" in message
+    assert "line 2 of broken (return undefined_name)" in message
 
 
 def test_hint_and_solution_stand_folded_below_the_verdict_as_text_not_markup():

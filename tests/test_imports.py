@@ -30,6 +30,9 @@ NUMERIC = {
     "loss",
     "cost",
     "catalog",
+    "machine",
+    "quantise",
+    "trimming",
     "lens",
 }
 GRAPH = {
@@ -47,6 +50,7 @@ GRAPH = {
     "figures": set(),
     "pathway": set(),
     "fetch": set(),
+    "server": set(),  # loaded by the Jupyter server, never by a kernel
     "convert": set(),  # run as a script in a process of its own
     "protocol": {"projection"},
     "processors": {"softmax"},
@@ -60,6 +64,11 @@ GRAPH = {
     "loss": {"softmax"},
     "tying": {"projection", "loss"},
     "cost": {"catalog"},
+    "machine": set(),
+    "peaks": {"loss"},
+    "parallel": set(),  # its functions run in processes of their own
+    "quantise": set(),
+    "trimming": set(),
     "lens": {"softmax", "protocol"},
     "models": {"projection", "llama", "fetch", "tokens", "protocol"},
     "checks": NUMERIC | {"toy"},

@@ -1,9 +1,11 @@
 """What every exercise is made of: a checker that says in words what is wrong, a hint, and a worked solution."""
 
+import sysconfig
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
@@ -80,6 +82,14 @@ class Exercise:
         return self._solution
 
 
+# Lines in these folders are nobody's exercise: the package, the standard library, and what pip installed.
+_NOT_THEIRS = (
+    "<frozen",
+    str(Path(__file__).parents[1]),
+    *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
+)
+
+
 class NotAttempted(Exception):
     """The learner's function returned nothing, or its ``...``."""
 
@@ -92,10 +102,15 @@ def call(function: Callable, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
-def describe_error(error: BaseException) -> str:
-    """Return the error's type and message, with the deepest line that stands in the learner's own code."""
+def learners_line(error: BaseException) -> traceback.FrameSummary | None:
+    """Return the deepest line of an exception's way that stands in the learner's own code, None if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
-    # A notebook compiles each cell under a name of its own: ".../ipykernel_…/….py", or "<ipython-input-…>".
-    cells = [frame for frame in frames if "ipykernel_" in frame.filename or "<ipython" in frame.filename]
-    where = f" in line {cells[-1].lineno} of your cell ({cells[-1].line})" if cells and cells[-1].line else ""
+    theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
+    return theirs[-1] if theirs else None
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an exception in one line: its type, where in the learner's code it came from, and what Python says."""
+    line = learners_line(error)
+    where = f" in line {line.lineno} of {line.name} ({line.line})" if line else ""
     return f"{type(error).__name__}{where}: {error}"

@@ -1,12 +1,15 @@
 """What a next token follows: a text read by a language model, or logits that were given."""
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ..processors import check_logits
 from ..protocol import CausalLM
 from ..sampling import RankedLogits
 
@@ -84,3 +87,24 @@ def _read(
     else:
         logits = lm.logits("")
     return Context(logits.float().cpu(), prompt_ids=prompt_ids, generated=generated, window=window, **texts)
+
+
+def given_context(logits: Tensor | np.ndarray | Sequence[float]) -> Context:
+    """Return a context of logits (d_vocab,) that were given; raise ``ValueError`` where they have no softmax."""
+    logits = torch.as_tensor(logits).detach().clone()
+    if logits.ndim != 1:
+        raise ValueError(f"logits must have shape (d_vocab,), got {tuple(logits.shape)}")
+    return Context(check_logits(logits).float().cpu())
+
+
+def labeller(labels: Iterable | None, d_vocab: int) -> Callable[[int], str]:
+    """Return the function from token id to label; without labels a token is named by its id.
+
+    Raises ``ValueError`` unless there is one label for each of ``d_vocab`` tokens.
+    """
+    if labels is None:
+        return str
+    texts = [str(label) for label in labels]
+    if len(texts) != d_vocab:
+        raise ValueError(f"labels must be as many as the logits, {d_vocab}, got {len(texts)}")
+    return texts.__getitem__

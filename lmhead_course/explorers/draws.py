@@ -15,10 +15,9 @@ from ..checks.exercise import describe_error
 from ..figures import draws_chart, line_chart
 from ..protocol import CausalLM
 from ..sampling import SamplingParams
-from .context import read_text
+from .context import given_context, labeller, read_text
 from .draws_view import DrawsView, Tally, draws_text, view_of_draws
 from .plot import Plot
-from .sampling import _given_context, _labeller
 from .token_table import bar_scale
 from .words import Words
 
@@ -58,9 +57,9 @@ class DrawsExplorer(ipywidgets.VBox):
     ):
         if (lm is None) == (logits is None):
             raise ValueError("DrawsExplorer needs a language model or logits, and not both")
-        self._context = read_text(lm, prompt) if lm is not None else _given_context(logits)
+        self._context = read_text(lm, prompt) if lm is not None else given_context(logits)
         self._label = lru_cache(maxsize=None)(
-            lm.label if lm is not None else _labeller(labels, len(self._context.logits))
+            lm.label if lm is not None else labeller(labels, len(self._context.logits))
         )
         self._params, self._sampler, self._top, self._seed = params, sampler, top, seed
         # Callbacks come on the page's thread and on that of a running cell, also at once.

@@ -1,23 +1,15 @@
 """A learner's own ``process`` function, run so that whatever it does becomes words and never a traceback."""
 
-import sysconfig
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ..checks.exercise import learners_line
 from ..sampling import SamplingParams
 
 CALL = "process(logits, params, prompt=…, generated=…)"
-# Lines in these folders are nobody's exercise.
-_NOT_THEIRS = (
-    "<frozen",
-    str(Path(__file__).parents[1]),
-    *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
-)
 
 
 class LearnerError(Exception):
@@ -51,13 +43,10 @@ def run_process(
 
 def describe(error: BaseException) -> str:
     """Return an exception in words: the deepest line of it that the learner wrote, and what Python says."""
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
-    kind = type(error).__name__
-    if not theirs:
+    line, kind = learners_line(error), type(error).__name__
+    if line is None:
         return f"{kind}: {error}\nYour function is called as {CALL}."
-    deepest = theirs[-1]
-    return f"{kind} in line {deepest.lineno} of {deepest.name}:\n    {deepest.line}\n{error}"
+    return f"{kind} in line {line.lineno} of {line.name}:\n    {line.line}\n{error}"
 
 
 def _checked(result: object, logits: Float[Tensor, " d_vocab"]) -> Float[Tensor, " d_vocab"]:

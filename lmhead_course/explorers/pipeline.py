@@ -13,11 +13,10 @@ from ..checks.exercise import describe_error
 from ..protocol import CausalLM
 from ..sampling import ORDERS, SamplingParams, Stage
 from ..tokens import clean
-from .context import Context, read_text
+from .context import Context, given_context, labeller, read_text
 from .fate_table import FateTable
 from .pipeline_view import PipelineView, library_order, view_of_pipeline
 from .prompt_box import PromptBox
-from .sampling import _given_context, _labeller
 from .stage_cards import TITLES, StageCards, describe_cards
 from .words import Words
 
@@ -75,9 +74,9 @@ class PipelineExplorer(ipywidgets.VBox):
         self._lm, self._top, self._generated = lm, top, tuple(generated)
         # Callbacks come on the page's thread and on that of a running cell, also at once.
         self._lock, self._trouble = RLock(), ""
-        self._context = None if logits is None else self._with_generated(_given_context(logits))
+        self._context = None if logits is None else self._with_generated(given_context(logits))
         d_vocab = len(lm.head.weight) if lm is not None else len(self._context.logits)
-        self._label = lru_cache(maxsize=None)(lm.label if lm is not None else _labeller(labels, d_vocab))
+        self._label = lru_cache(maxsize=None)(lm.label if lm is not None else labeller(labels, d_vocab))
         self._stages = _named_stages(params, stages)
         self.view: PipelineView | None = None
         self._build(clean(prompt), d_vocab, params)

@@ -12,11 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..processors import check_logits
 from ..protocol import CausalLM
 from ..sampling import SamplingParams, process_logits
 from ..tokens import clean
-from .context import Context, read_on, read_text
+from .context import Context, given_context, labeller, read_on, read_text
 from .controls import SamplingControls
 from .learner import LearnerError, run_process
 from .prompt_box import PromptBox
@@ -57,9 +56,9 @@ class SamplingExplorer(ipywidgets.VBox):
     ):
         if (lm is None) == (logits is None):
             raise ValueError("SamplingExplorer needs a language model or logits, and not both")
-        given = None if logits is None else _given_context(logits)
+        given = None if logits is None else given_context(logits)
         self._lm, self._process, self._top = lm, process, top
-        label = lm.label if lm is not None else _labeller(labels, len(given.logits))
+        label = lm.label if lm is not None else labeller(labels, len(given.logits))
         self._label = lru_cache(maxsize=None)(lambda token_id: printable(label(token_id)))
         self._start_params, self._start_text, self._seed = params, clean(prompt), seed
         self._generator = torch.Generator().manual_seed(seed)
@@ -264,19 +263,3 @@ class SamplingExplorer(ipywidgets.VBox):
         if self._lm is not None and self.draw.token_id in self._lm.eos_ids:
             words.append("With it the model ends the text: nothing is appended.")
         return " ".join(words)
-
-
-def _given_context(logits: Tensor | np.ndarray | Sequence[float]) -> Context:
-    logits = torch.as_tensor(logits).detach().clone()
-    if logits.ndim != 1:
-        raise ValueError(f"logits must have shape (d_vocab,), got {tuple(logits.shape)}")
-    return Context(check_logits(logits).float().cpu())
-
-
-def _labeller(labels: Iterable | None, d_vocab: int) -> Callable[[int], str]:
-    if labels is None:
-        return str
-    texts = [str(label) for label in labels]
-    if len(texts) != d_vocab:
-        raise ValueError(f"labels must be as many as the logits, {d_vocab}, got {len(texts)}")
-    return texts.__getitem__
