@@ -58,3 +58,28 @@ def test_every_figure_has_a_title_axis_titles_fixed_margins_and_a_clear_backgrou
     assert layout.template.layout.paper_bgcolor == "rgba(0,0,0,0)"
     assert layout.template.layout.margin.l
     assert layout.template.layout.xaxis.automargin is False
+
+
+def test_arrows_start_at_the_origin_and_end_at_their_tips_the_named_ones_scaled():
+    figure = figures.arrow_chart(
+        {"<b>": [1.0, 2.0]},
+        hidden=[3.0, -1.0],
+        walk=[[0, 0], [3, -1]],
+        scale=2,
+        title="t",
+        x_title="x",
+        y_title="y",
+    )
+    walk, token, hidden = figure.data
+    assert (list(walk.x), list(walk.y)) == ([0, 3], [0, -1])
+    assert (list(token.x), list(token.y)) == ([0, 2], [0, 4])
+    assert (list(hidden.x), list(hidden.y)) == ([0, 3], [0, -1])
+    assert token.text[1] == "&lt;b&gt;"
+    assert figure.layout.yaxis.scaleanchor == "x"
+
+
+def test_the_names_of_two_arrows_that_nearly_coincide_stand_on_their_two_sides():
+    figure = figures.arrow_chart(
+        {"left": [1.0, 0.1], "right": [1.0, 0.0]}, title="t", x_title="x", y_title="y"
+    )
+    assert [arrow.textposition for arrow in figure.data] == ["top left", "bottom right"]

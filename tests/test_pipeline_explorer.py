@@ -283,7 +283,8 @@ def test_an_exception_in_a_learners_stage_is_shown():
         return logits[99]
 
     explorer = PipelineExplorer(logits=toy.toy_logits(), stages=[broken])
-    assert explorer.error.startswith("IndexError: ")
+    assert explorer.error.startswith("IndexError in line ")
+    assert "(return logits[99])" in explorer.error
 
 
 def test_penalties_count_the_generated_ids():

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from ..catalog import Device, devices, models
 from ..cost import BYTES
+from ..figures import escape as escape_label
 from ..figures import roofline_chart
 from .controls import SliderNames, StepSlider
 from .cost_view import FREE, CostParams, CostView, Side, view_of_cost
@@ -274,7 +275,9 @@ def _html(view: CostView) -> str:
 
 def _roofline(view: CostView) -> go.Figure:
     device = view.params.device
-    return roofline_chart(device.bandwidth, device.flops, view.points, title=f"Roofline: {device.name}")
+    return roofline_chart(
+        device.bandwidth, device.flops, view.points, title=f"Roofline: {escape_label(device.name)}"
+    )
 
 
 def _picker(name: str, options: list[str], value: str) -> ipywidgets.Dropdown:
