@@ -165,24 +165,17 @@ def labelled_points(
     x_title: str,
     y_title: str,
     log_y: bool = False,
-    spread_x: ArrayLike | None = None,
-    spread_y: ArrayLike | None = None,
 ) -> go.Figure:
-    """Return one marked and named point an entry, with error bars where a spread (in units of the axis) is given."""
+    """Return one marked and named point an entry; names are placed so that they do not cover each other."""
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     figure = go.Figure()
     figure.add_scatter(
-        x=np.asarray(x, dtype=float),
-        y=np.asarray(y, dtype=float),
+        x=x,
+        y=y,
         text=[escape(name) for name in names],
         mode="markers+text",
-        textposition="top right",
+        textposition=_label_places(x, np.log10(y) if log_y else y, names),
         marker={"size": 9, "color": BLUE},
-        error_x=None
-        if spread_x is None
-        else {"type": "data", "array": spread_x, "color": SKY, "thickness": 1},
-        error_y=None
-        if spread_y is None
-        else {"type": "data", "array": spread_y, "color": SKY, "thickness": 1},
         hoverinfo="skip",
         cliponaxis=False,
     )
@@ -190,6 +183,35 @@ def labelled_points(
     figure.update_yaxes(type="log" if log_y else "linear")
     figure.update_layout(margin_r=140)
     return figure
+
+
+def _label_places(x: np.ndarray, y: np.ndarray, names: Sequence[str]) -> list[str]:
+    """Return for each point the side of it on which its name is free of the points and the names placed before it.
+
+    Sizes are pixels of a plot in a notebook of about 900: 700 by 330, names of 7.5 a character and 18 high.
+    """
+    across = 700 * (x - x.min()) / (np.ptp(x) or 1)
+    up = 330 * (y - y.min()) / (np.ptp(y) or 1)
+    taken = [(a - 5, a + 5, u - 5, u + 5) for a, u in zip(across, up, strict=True)]
+    chosen = []
+    for a, u, name in zip(across, up, names, strict=True):
+        width = 7.5 * len(name)
+        boxes = {
+            f"{high} {side}": (left, left + width, u + bottom, u + bottom + 18)
+            for high, bottom in (("top", 6), ("bottom", -24), ("middle", -9))
+            for side, left in (("right", a + 8), ("left", a - 8 - width))
+        }
+        place = min(boxes, key=lambda one: sum(_overlap(boxes[one], other) for other in taken))
+        taken.append(boxes[place])
+        chosen.append(place)
+    return chosen
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    """Return the area that two boxes (left, right, bottom, top) share."""
+    width = min(one[1], other[1]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[2], other[2])
+    return max(width, 0) * max(height, 0)
 
 
 def arrow_chart(
@@ -290,3 +312,162 @@ def roofline_chart(
     # Long names: a legend below the axis has the whole width.
     figure.update_layout(legend={"y": -0.22, "yanchor": "top"}, margin={"b": 130, "t": 50})
     return figure
+
+
+def lens_heatmap(
+    labels: Sequence[Sequence[str]],
+    values: ArrayLike,
+    tokens: Sequence[str],
+    *,
+    title: str,
+    unit: str,
+    low: float | None = None,
+    high: float | None = None,
+    log: bool = False,
+    hover: Sequence[Sequence[str]] | None = None,
+    chosen: tuple[int, int] | None = None,
+    shown: int = 7,
+) -> go.Figure:
+    """Return layers × positions as coloured cells, the last layer on top, each with a token's label in it.
+
+    ``labels`` and ``values`` are (layer, position), ``tokens`` the text's tokens below the columns. Colours (cividis,
+    made for all kinds of colour vision) go from ``low`` to ``high``, on a logarithmic scale if ``log``. Labels are cut
+    to ``shown`` characters; ``hover`` are the whole texts of the cells. ``chosen`` (layer, position) gets a frame.
+    """
+    values = np.asarray(values, dtype=float)
+    layers, positions = values.shape
+    figure = go.Figure()
+    figure.add_heatmap(
+        z=np.log10(values) if log else values,
+        zmin=None if low is None else (np.log10(low) if log else low),
+        zmax=None if high is None else (np.log10(high) if log else high),
+        text=[[escape(_cut(label, shown)) for label in line] for line in labels],
+        texttemplate="%{text}",
+        textfont={"size": 11, "family": "monospace"},
+        colorscale="Cividis",
+        colorbar={
+            "title": {"text": unit, "side": "right"},
+            "thickness": 12,
+            "len": 1,
+            **_ticks(low, high, log),
+        },
+        xgap=1,
+        ygap=1,
+        hoverinfo="skip" if hover is None else "text",
+        hovertext=None if hover is None else [[escape(text) for text in line] for line in hover],
+    )
+    styled(figure, title, "token read", "layer (0: the embedding)", height=130 + 20 * layers)
+    names = [escape(_cut(token, shown)) for token in tokens]
+    figure.update_xaxes(tickvals=list(range(positions)), ticktext=names, showgrid=False, tickangle=0)
+    figure.update_yaxes(tickvals=list(range(0, layers, 5)), showgrid=False, zeroline=False)
+    figure.update_xaxes(zeroline=False, range=[-0.5, positions - 0.5])
+    figure.update_yaxes(range=[-0.5, layers - 0.5])
+    figure.update_layout(margin={"l": 60, "r": 95, "t": 50, "b": 60})
+    if chosen is not None:
+        layer, position = chosen
+        box = {"x0": position - 0.5, "x1": position + 0.5, "y0": layer - 0.5, "y1": layer + 0.5}
+        figure.add_shape(type="rect", line={"color": VERMILION, "width": 3}, **box)
+    return figure
+
+
+def _cut(label: str, shown: int) -> str:
+    return label if len(label) <= shown else label[: shown - 1] + "…"
+
+
+def _ticks(low: float | None, high: float | None, log: bool) -> dict:
+    """Return a colour bar's ticks; on a logarithmic scale the powers of ten, written out."""
+    if not log or low is None or high is None:
+        return {}
+    powers = range(int(np.ceil(np.log10(low))), int(np.floor(np.log10(high))) + 1)
+    return {"tickvals": list(powers), "ticktext": [f"{10**power:,}" for power in powers]}
+
+
+def loss_curve(
+    logits: ArrayLike,
+    losses: Mapping[str, ArrayLike],
+    point: tuple[float, float],
+    slope: float,
+    *,
+    title: str,
+) -> go.Figure:
+    """Return the loss over the true token's logit, one line a name, with ``point`` (logit, loss) and its tangent."""
+    figure = line_chart(logits, losses, title=title, x_title="logit of the true token", y_title="loss (nats)")
+    x, y = point
+    reach = 2 / np.hypot(1, slope)
+    ends = (x - reach, x + reach)
+    line = {"color": VERMILION, "width": 3}
+    heights = [y + slope * (end - x) for end in ends]
+    figure.add_scatter(x=ends, y=heights, mode="lines", line=line, name=f"slope here: {_signed(slope)}")
+    marker = {"size": 13, "color": VERMILION, "symbol": "circle"}
+    figure.add_scatter(x=[x], y=[y], mode="markers", marker=marker, showlegend=False, cliponaxis=False)
+    figure.update_layout(showlegend=True, margin_t=100)
+    return figure
+
+
+def gradient_bars(labels: Sequence[str], p: ArrayLike, q: ArrayLike, *, title: str) -> go.Figure:
+    """Return p, q and the gradient p − q of each label as horizontal bars from −1 to 1, the first label on top.
+
+    ``p`` and ``q`` (len(labels),) are probabilities. The gradient is written beside its bar, and hatched.
+    """
+    p, q = np.asarray(p, dtype=float), np.asarray(q, dtype=float)
+    places = list(range(len(labels)))
+    figure = go.Figure()
+    for name, values, colour in (("model p", p, BLUE), ("target q", q, ORANGE)):
+        figure.add_bar(orientation="h", y=places, x=values, name=name, marker_color=colour, hoverinfo="skip")
+    figure.add_bar(
+        orientation="h",
+        y=places,
+        x=p - q,
+        name="gradient p − q",
+        marker={"color": VERMILION, "pattern": {"shape": "/", "fillmode": "overlay"}},
+        text=[_signed(value) for value in p - q],
+        textposition="outside",
+        cliponaxis=False,
+        hoverinfo="skip",
+    )
+    styled(figure, title, "probability, and gradient of the loss", "", height=155 + 45 * len(labels))
+    longest = max((len(label) for label in labels), default=0)
+    figure.update_layout(margin={"l": min(200, 30 + 8 * longest), "r": 30, "t": 100}, bargap=0.25)
+    figure.update_yaxes(
+        tickvals=places, ticktext=[escape(label) for label in labels], autorange="reversed", showgrid=False
+    )
+    figure.update_xaxes(range=[-1.15, 1.1], dtick=0.5)
+    return figure
+
+
+def reliability_chart(
+    series: Mapping[str, tuple[ArrayLike, ArrayLike, ArrayLike]], *, title: str
+) -> go.Figure:
+    """Return accuracy over confidence, one point a bin, and the diagonal on which a model is as right as it is sure.
+
+    ``series`` maps a name to (confidence, accuracy, counts), each (bins,); a larger bin has a larger marker.
+    """
+    figure = go.Figure()
+    ideal = {"color": GREY, "dash": "dot", "width": 2}
+    figure.add_scatter(x=[0, 100], y=[0, 100], mode="lines", line=ideal, name="as right as sure")
+    styles = zip(COLOURS, DASHES, SYMBOLS, strict=True)
+    for (colour, dash, symbol), (name, (confidence, accuracy, counts)) in zip(
+        styles, series.items(), strict=False
+    ):
+        share = np.asarray(counts, dtype=float)
+        share /= max(share.sum(), 1)
+        figure.add_scatter(
+            x=100 * np.asarray(confidence, dtype=float),
+            y=100 * np.asarray(accuracy, dtype=float),
+            name=escape(name),
+            mode="lines+markers",
+            line={"color": colour, "dash": dash, "width": 2},
+            marker={"symbol": symbol, "size": 6 + 24 * np.sqrt(share), "line": {"width": 1, "color": GREY}},
+            hoverinfo="skip",
+        )
+    styled(
+        figure, title, "confidence: probability of the best token (%)", "how often it came (%)", height=400
+    )
+    figure.update_xaxes(range=[0, 100])
+    figure.update_yaxes(range=[0, 100])
+    figure.update_layout(margin_t=100)
+    return figure
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")

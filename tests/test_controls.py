@@ -137,3 +137,12 @@ def test_every_box_has_a_name_and_every_slider_follows_while_it_moves():
         control = getattr(controls, name)
         assert control.box.description
         assert control.slider.continuous_update
+
+
+def test_a_position_of_the_page_that_is_off_by_rounding_is_not_sent_back():
+    control = LinearSlider("top-p", 1.0, (0, 1), 0.01)
+    sent = []
+    control.slider.observe(lambda change: sent.append(change.new), "value")
+    control.slider.value = 0.7000000000000001
+    assert control.value == 0.7
+    assert sent == [0.7000000000000001]

@@ -83,3 +83,10 @@ def test_the_names_of_two_arrows_that_nearly_coincide_stand_on_their_two_sides()
         {"left": [1.0, 0.1], "right": [1.0, 0.0]}, title="t", x_title="x", y_title="y"
     )
     assert [arrow.textposition for arrow in figure.data] == ["top left", "bottom right"]
+
+
+def test_names_of_points_that_lie_close_stand_on_different_sides():
+    figure = figures.labelled_points(
+        [0, 1, 1.001], [1, 2, 2.001], ["far", "one", "other"], title="t", x_title="x", y_title="y"
+    )
+    assert figure.data[0].textposition[1] != figure.data[0].textposition[2]

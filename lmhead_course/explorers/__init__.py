@@ -5,6 +5,10 @@ from .cost import CostExplorer
 from .cost_view import CostParams, CostView, Side
 from .draws import DrawsExplorer
 from .draws_view import DrawsView
+from .lens import LensExplorer
+from .lens_view import LensParams, LensView
+from .loss import LossExplorer
+from .loss_view import LossParams, LossRow, LossView
 from .pipeline import PipelineExplorer
 from .pipeline_view import PipelineView
 from .projection import ProjectionExplorer
@@ -24,8 +28,15 @@ __all__ = [
     "Draw",
     "DrawsExplorer",
     "DrawsView",
+    "LensExplorer",
+    "LensParams",
+    "LensView",
     "LinearSlider",
     "LinkedSlider",
+    "LossExplorer",
+    "LossParams",
+    "LossRow",
+    "LossView",
     "PipelineExplorer",
     "PipelineView",
     "ProjectionExplorer",

@@ -48,7 +48,11 @@ class LinkedSlider(ipywidgets.HBox):
     def _show(self, _change) -> None:
         with self._lock:
             self.box.value = self.value
-            self.slider.value = self._position(self.value)
+            position = self._position(self.value)
+            # A slider that the page put at 0.7000000000000001 stays there: sending it 0.7 while the learner's next key
+            # is on its way would take that key back.
+            if not math.isclose(self.slider.value, position, abs_tol=1e-9):
+                self.slider.value = position
 
     def _typed(self, change) -> None:
         with self._lock:

@@ -64,6 +64,8 @@ function buildRow(body, index, change) {
   const exponent = make("td", "exponent", line);
   const stable = buildShare(make("td", "stable", line), "stable");
   const naive = make("td", "naive", line);
+  // The notebook's own shortcuts take the arrow keys, unless the element itself tells them not to.
+  for (const input of [range, box, said]) input.setAttribute("data-lm-suppress-shortcuts", "true");
   range.addEventListener("input", () => change(index, "values", Number(range.value)));
   box.addEventListener("input", () => {
     const typed = box.valueAsNumber;
@@ -110,8 +112,6 @@ function showResults(row, data) {
 
 function render({ model, el }) {
   const root = make("div", "lmhead-tokens lmhead-softmax", el);
-  // The notebook's own shortcuts take the arrow keys unless told not to.
-  root.setAttribute("data-lm-suppress-shortcuts", "true");
   const table = make("table", "", root);
   const caption = make("caption", "", table);
   const ticks = buildHead(table);

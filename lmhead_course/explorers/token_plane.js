@@ -7,7 +7,6 @@ const EDGE = { left: 58, right: 12, top: 12, bottom: 48 };
 const WIDTH = EDGE.left + SIZE + EDGE.right;
 const HEIGHT = EDGE.top + SIZE + EDGE.bottom;
 const LINE = 16; // the height of a label
-const QUIET_MS = 400; // how long the page's own idea of the tip counts after the last move
 
 function draw(name, parent, attributes = {}, text = "") {
   const node = document.createElementNS(SVG, name);
@@ -99,7 +98,7 @@ function drawWalk(layer, model) {
   });
 }
 
-function drawArrows(layer, model) {
+function drawArrows(layer, model, arrowhead) {
   const [reach, arrows] = [model.get("reach"), model.get("arrows")];
   const labels = arrows.map(({ label, x, y }) => {
     draw("line", layer, {
@@ -108,7 +107,7 @@ function drawArrows(layer, model) {
       y1: down(0, reach),
       x2: across(x, reach),
       y2: down(y, reach),
-      "marker-end": "url(#lmhead-arrow)",
+      "marker-end": `url(#${arrowhead})`,
     });
     return labelOf(label, x, y, reach);
   });
@@ -147,6 +146,7 @@ function showTip({ shaft, tip, name }, [x, y], reach) {
 const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
 const round = (value) => Math.round(value * 1000) / 1000 + 0;
 
+// Calls move(point) for every move of the pointer or a key; move() tells where the tip is. Returns whether it is held.
 function listen(svg, tip, model, move) {
   let held = null;
   const spot = (event) => {
@@ -175,6 +175,7 @@ function listen(svg, tip, model, move) {
     event.preventDefault();
     event.stopPropagation();
   });
+  return () => held !== null;
 }
 
 // ---- the table ------------------------------------------------------------------------------------------
@@ -207,13 +208,16 @@ function showTable(table, model) {
 
 // ---- all of it ------------------------------------------------------------------------------------------
 
+let pictures = 0; // each has an arrowhead of its own: one in a hidden output would not be drawn in another
+
 function buildPage(el) {
+  const arrowhead = `lmhead-arrow-${(pictures += 1)}`;
   const root = make("div", "lmhead-tokens lmhead-plane", el);
   const picture = make("div", "picture", root);
   const svg = draw("svg", picture, { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "group" });
   svg.setAttribute("aria-label", "token rows as arrows in a plane, and a hidden state that can be moved");
   const marker = draw("marker", draw("defs", svg), {
-    id: "lmhead-arrow",
+    id: arrowhead,
     viewBox: "0 0 10 10",
     refX: 9,
     refY: 5,
@@ -228,38 +232,35 @@ function buildPage(el) {
   const table = make("table", "", make("div", "rows", root));
   table.createTHead().insertRow();
   table.createTBody();
-  return { root, svg, layers, tip, note, table };
+  return { root, svg, layers, tip, note, table, arrowhead };
 }
 
 function render({ model, el }) {
   const page = buildPage(el);
-  let mine = null; // where this page has moved the tip, for as long as the kernel may not have answered
-  let forget;
+  let tip = model.get("point");
+  const isHeld = listen(page.svg, page.tip.tip, model, move);
 
   function move(point) {
-    if (!point) return mine ?? model.get("point");
-    mine = point;
-    clearTimeout(forget);
-    forget = setTimeout(() => {
-      mine = null;
-      showTip(page.tip, model.get("point"), model.get("reach"));
-    }, QUIET_MS);
-    showTip(page.tip, point, model.get("reach"));
+    if (!point) return tip;
+    tip = point;
+    showTip(page.tip, tip, model.get("reach"));
     model.set("point", point);
     model.save_changes();
-    return point;
+    return tip;
   }
 
   function redraw() {
     [drawFrame, drawWalk, drawArrows].forEach((part, index) => {
       page.layers[index].replaceChildren();
-      part(page.layers[index], model);
+      part(page.layers[index], model, page.arrowhead);
     });
     showRest();
   }
 
   function showRest() {
-    showTip(page.tip, mine ?? model.get("point"), model.get("reach"));
+    // A hand that holds the tip knows better than a kernel that is still busy with where it was.
+    if (!isHeld()) tip = model.get("point");
+    showTip(page.tip, tip, model.get("reach"));
     setText(page.note, model.get("note"));
     showTable(page.table, model);
     page.root.classList.toggle("stale", model.get("stale"));
@@ -269,10 +270,8 @@ function render({ model, el }) {
   const words = "change:point change:rows change:note change:stale";
   model.on(picture, redraw);
   model.on(words, showRest);
-  listen(page.svg, page.tip.tip, model, move);
   redraw();
   return () => {
-    clearTimeout(forget);
     model.off(picture, redraw);
     model.off(words, showRest);
   };
