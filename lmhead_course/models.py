@@ -131,8 +131,8 @@ class LanguageModel:
         padding stands on the left, so that the last column is a real token in every row.
 
         The cache given is left as it was; ``cache.rows(index)`` picks or repeats rows of the batch, ``cache.crop(n)``
-        keeps the first n positions, ``cache.length`` counts them. Raises ``ValueError`` beyond ``context_length``, for ids outside the vocabulary, or
-        for a mask of another shape.
+        keeps the first n positions, ``cache.length`` counts them. Raises ``ValueError`` beyond ``context_length``,
+        for ids outside the vocabulary, or for a mask of another shape.
         """
         ids, mask = ids.to(self.device), None if mask is None else mask.to(self.device)
         past = 0 if cache is None else cache.length
@@ -327,7 +327,10 @@ class PretrainedCache:
         return chosen
 
     def crop(self, length: int) -> "PretrainedCache":
-        """Return the cache of the first ``length`` positions."""
+        """Return the cache of the first ``length`` positions.
+
+        Raises ``RuntimeError`` where layers with a sliding window have forgotten what would be needed again.
+        """
         cropped = self.copy()
         cropped.inner.crop(length - self.length)  # transformers wants minus the number to remove
         return cropped

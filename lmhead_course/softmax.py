@@ -39,7 +39,7 @@ def softmax(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch d_
 
 
 def softmax_naive(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch d_vocab"]:
-    """Return the softmax as its formula stands. For teaching: from 88.8 upwards float32's exp is inf, and inf/inf NaN."""
+    """Return the softmax as its formula stands, for teaching: float32's exp is inf from 88.8 on, and inf/inf is NaN."""
     weights = logits.exp()
     return weights / weights.sum(dim=-1, keepdim=True)
 

@@ -113,6 +113,16 @@ def test_rows_of_a_cache_can_be_repeated_and_reordered(lm, batch):
     assert_same(logits[index], expected)
 
 
+def test_a_cropped_cache_goes_on_as_if_the_rest_had_never_been_read(lm):
+    ids = lm.prompt_ids("The capital of France is")
+    _, cache = lm.step(ids)
+    new = torch.tensor([[504, 282]])
+    expected, _ = lm.step(torch.cat([ids[:, :3], new], dim=1))
+    logits, _ = lm.step(new, cache.crop(3))
+    assert_same(logits, expected)
+    assert cache.length == ids.shape[1]
+
+
 def test_later_tokens_do_not_change_earlier_logits(lm):
     short, long = lm.all_logits("The capital of"), lm.all_logits("The capital of France is")
     assert_same(long[: len(short)], short)

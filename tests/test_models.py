@@ -382,6 +382,26 @@ def test_every_family_steps_with_a_cache_and_left_padding_as_each_text_does_alon
     assert first.shape == again.shape == (2, model.d_vocab)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gpt_neox", "opt-decoder"])
+def test_a_cropped_cache_has_forgotten_what_was_cut_off_and_the_whole_one_has_not(family, name):
+    model = load_model(family(name), device="cpu")
+    ids = torch.tensor([[5, 9, 3, 7]])
+    _, cache = model.step(ids)
+    cropped = cache.crop(2)
+    assert (cropped.length, cache.length) == (2, 4)
+    other = torch.tensor([[8, 1]])
+    expected, _ = model.step(torch.cat([ids[:, :2], other], dim=1))
+    torch.testing.assert_close(model.step(other, cropped)[0], expected, rtol=1e-4, atol=1e-5)
+    expected, _ = model.step(torch.cat([ids, other], dim=1))
+    torch.testing.assert_close(model.step(other, cache)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_sliding_window_that_has_forgotten_cannot_be_cropped(family):
+    _, cache = load_model(family("gemma2"), device="cpu").step(torch.tensor([[5, 9, 3, 7]]))
+    with pytest.raises(RuntimeError, match="sliding window"):
+        cache.crop(2)
+
+
 def test_a_models_bos_token_is_added_where_its_tokenizer_adds_it(family, tokenizer, tmp_path):
     from tokenizers.processors import TemplateProcessing
 
