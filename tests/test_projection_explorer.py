@@ -270,7 +270,7 @@ def test_sliders_stand_on_their_steps_or_the_page_would_move_them(explorer):
     for layer in range(LAYERS + 1):
         explorer.layer.value = layer
         for control in (explorer.x, explorer.y):
-            steps = control.value / control.slider.step
+            steps = control.value / control.grid
             assert steps == pytest.approx(round(steps), abs=1e-6)
 
 

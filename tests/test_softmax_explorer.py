@@ -294,3 +294,21 @@ def test_every_control_has_a_name(explorer):
         assert control.box.description
     assert explorer.dtype.description == "number format"
     assert isinstance(explorer.scale, ipywidgets.Dropdown)
+
+
+@pytest.mark.parametrize("value", [0.1, 1.0, 2.35, 5.0, 0.333, 300.0])
+def test_a_slider_counts_whole_steps_so_that_no_page_can_round_it_and_send_it_back(explorer, value):
+    control = explorer.temperature
+    control.value = value
+    position = control.slider.value
+    assert isinstance(position, int)
+    control.slider.value = position  # the page repeats what it was told
+    assert control.value == value
+
+
+def test_a_moved_slider_lands_on_its_grid(explorer):
+    explorer.constant.slider.value = 170
+    assert explorer.constant.value == 50.0
+    assert explorer.constant.box.value == 50.0
+    explorer.temperature.slider.value = 18
+    assert explorer.temperature.value == 1.0

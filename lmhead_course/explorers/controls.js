@@ -1,9 +1,10 @@
-// ipywidgets draws a slider's handle with role=slider but without a name, and its value with one decimal. A screen
-// reader then says "slider, 1.0" all along the way. The name stands in the number box beside it; the value is asked
-// from the slider itself.
+// ipywidgets draws a slider's handle with role=slider but without a name, and its value as a position. A screen reader
+// then says "slider, 70". The name stands in the number box beside it, and so does the value, once the kernel has
+// answered; sliders with stops have a text for each position.
 
 const EVERY_MS = 100;
 const TRIES = 100;
+const ANSWER_MS = 150;
 
 function nameHandle(row, stops) {
   const handle = row.querySelector(".noUi-handle");
@@ -13,9 +14,11 @@ function nameHandle(row, stops) {
   handle.setAttribute("aria-label", `${name} slider`);
   // The notebook's own shortcuts take the arrow keys (next cell, previous cell) unless told not to.
   handle.setAttribute("data-lm-suppress-shortcuts", "true");
-  slider.on("update", (_texts, _index, [value]) => {
-    const text = stops[name] ? stops[name][Math.round(value)] : value.toFixed(2);
-    handle.setAttribute("aria-valuetext", text);
+  const box = row.querySelector("input");
+  const say = (text) => handle.setAttribute("aria-valuetext", text);
+  slider.on("update", (_texts, _index, [position]) => {
+    if (stops[name]) say(stops[name][Math.round(position)]);
+    else setTimeout(() => say(box.value), ANSWER_MS);
   });
   row.named = true;
   return true;

@@ -48,11 +48,7 @@ class LinkedSlider(ipywidgets.HBox):
     def _show(self, _change) -> None:
         with self._lock:
             self.box.value = self.value
-            position = self._position(self.value)
-            # A slider that the page put at 0.7000000000000001 stays there: sending it 0.7 while the learner's next key
-            # is on its way would take that key back.
-            if not math.isclose(self.slider.value, position, abs_tol=1e-9):
-                self.slider.value = position
+            self.slider.value = self._position(self.value)
 
     def _typed(self, change) -> None:
         with self._lock:
@@ -79,7 +75,11 @@ class LinkedSlider(ipywidgets.HBox):
 
 
 class LinearSlider(LinkedSlider):
-    """A slider whose positions are its values, over ``ends``; the box goes on to the wider ``limits``, if given."""
+    """A slider over evenly spaced values, ``ends`` included; the box goes on to the wider ``limits``, if given.
+
+    The handle counts whole steps. One that counted in floats would be told 0.7 by the kernel, make it
+    0.7000000000000001 on the page, and send that back as if a learner had moved it.
+    """
 
     def __init__(
         self,
@@ -90,22 +90,28 @@ class LinearSlider(LinkedSlider):
         limits: tuple[float, float] | None = None,
     ):
         low, high = limits or ends
-        at = min(max(value, ends[0]), ends[1])
+        self.span(ends, step)
         super().__init__(
             ipywidgets.BoundedFloatText(
                 value, description=name, min=min(low, value), max=max(high, value), step=step
             ),
-            ipywidgets.FloatSlider(
-                at, min=ends[0], max=ends[1], step=step, readout=False, continuous_update=True
+            ipywidgets.IntSlider(
+                self._position(value), min=0, max=self._steps, readout=False, continuous_update=True
             ),
         )
 
-    def _position(self, value: float) -> float:
-        return min(max(value, self.slider.min), self.slider.max)
+    def span(self, ends: tuple[float, float], step: float) -> None:
+        """Lay the slider's track over other values, as many as before; the value stays as it is."""
+        self.ends, self.grid = ends, step
+        self._steps = round((ends[1] - ends[0]) / step)
+        if self.trait_has_value("children"):
+            self._show(None)
 
-    def _at(self, position: float) -> float:
-        # The page computes min + n · step in floats: 0.7000000000000001 would show in the box.
-        return round(position, 6)
+    def _position(self, value: float) -> int:
+        return min(max(round((value - self.ends[0]) / self.grid), 0), self._steps)
+
+    def _at(self, position: int) -> float:
+        return round(self.ends[0] + position * self.grid, 6)
 
 
 class StepSlider(LinkedSlider):
@@ -146,7 +152,8 @@ class StepSlider(LinkedSlider):
 class SliderNames(anywidget.AnyWidget):
     """Nothing to see: gives the slider handles of a panel their names, their keys and the panel's style.
 
-    ``stops`` are the texts of the positions of sliders that have stops, by the name of the box beside them.
+    ``stops`` are the texts of the positions of sliders that have stops, by the name of the box beside them; other
+    sliders say the number in their box.
     """
 
     _esm = _HERE / "controls.js"

@@ -218,7 +218,7 @@ class ProjectionExplorer(ipywidgets.VBox):
 
     def _on_grid(self, coordinate: float) -> float:
         """Return the nearest step of the sliders: between two the page would move them to one by itself."""
-        step = self.x.slider.step
+        step = self.x.grid
         return round(round(coordinate / step) * step, 6) + 0.0
 
     def _go_to(self, layer: int) -> None:
@@ -292,8 +292,8 @@ class ProjectionExplorer(ipywidgets.VBox):
         """Draw what does not move with the hidden state: axes, arrows, and the way through the layers."""
         reach, times = frame_of(self.scene, self._ids)
         tips = (times * self.scene.columns[self._ids]).tolist()
-        for slider in (self.x.slider, self.y.slider):
-            slider.min, slider.max, slider.step = -reach, reach, reach / 500
+        for control in (self.x, self.y):
+            control.span((-reach, reach), reach / 100)
         with self.plane.hold_sync():
             self.plane.reach, self.plane.walk = reach, self.scene.walk.tolist()
             self.plane.x_title = f"across: {self.axis_x.value}"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..processors import check_logits
 from ..toy import LABELS, toy_logits
-from .controls import LinkedSlider, SliderNames
+from .controls import LinearSlider, SliderNames
 from .softmax_bars import LIMIT, SoftmaxBars
 from .softmax_view import FORMATS, SoftmaxParams, SoftmaxRow, SoftmaxView, view_of
 from .token_table import percent, printable
@@ -99,9 +99,9 @@ class SoftmaxExplorer(ipywidgets.VBox):
     # Parts -----------------------------------------------------------------------------------------------------------
 
     def _build(self, params: SoftmaxParams) -> None:
-        self.temperature = GridSlider("temperature T", params.temperature, (0.1, 5.0), 0.05, (0.01, 1000.0))
-        self.constant = GridSlider("add to all: c", params.constant, (-120.0, 120.0), 1.0, (-LIMIT, LIMIT))
-        self.penalty = GridSlider("penalty θ", params.penalty, (0.5, 2.0), 0.05, (0.01, 100.0))
+        self.temperature = LinearSlider("temperature T", params.temperature, (0.1, 5.0), 0.05, (0.01, 1000.0))
+        self.constant = LinearSlider("add to all: c", params.constant, (-120.0, 120.0), 1.0, (-LIMIT, LIMIT))
+        self.penalty = LinearSlider("penalty θ", params.penalty, (0.5, 2.0), 0.05, (0.01, 100.0))
         self.dtype = _choice("number format", list(FORMATS), params.dtype)
         self.scale = _choice("bars", ["linear", "log"], "linear")
         self.reset_button = ipywidgets.Button(
@@ -177,31 +177,6 @@ class SoftmaxExplorer(ipywidgets.VBox):
         who = f"All {count} tokens" if count == d_vocab else f"The {count} largest of {d_vocab:,} logits"
         how = "logarithmic" if log else "linear"
         return f"{who}; probability bars {how}. The upright stroke in a bar: where it ends without c."
-
-
-class GridSlider(LinkedSlider):
-    """A slider over a grid from ``ends[0]`` to ``ends[1]`` in steps; the box goes on to the wider ``limits``.
-
-    Its handle counts whole steps. One that counted in floats would be told 50 by the kernel, make it
-    50.00000000000003 on the page, and send that back as if a learner had moved it.
-    """
-
-    def __init__(
-        self, name: str, value: float, ends: tuple[float, float], step: float, limits: tuple[float, float]
-    ):
-        self._low, self._step, self._steps = ends[0], step, round((ends[1] - ends[0]) / step)
-        low, high = limits
-        box = ipywidgets.BoundedFloatText(value, description=name, min=low, max=high, step=step)
-        slider = ipywidgets.IntSlider(
-            self._position(value), min=0, max=self._steps, readout=False, continuous_update=True
-        )
-        super().__init__(box, slider)
-
-    def _position(self, value: float) -> int:
-        return min(max(round((value - self._low) / self._step), 0), self._steps)
-
-    def _at(self, position: int) -> float:
-        return round(self._low + position * self._step, 6)
 
 
 class _Together:
