@@ -40,9 +40,21 @@ TEMPLATE = go.layout.Template(
 )
 
 
+def _array(values: ArrayLike) -> np.ndarray:
+    """float64 numbers of anything array-like, a tensor on a GPU included."""
+    return np.asarray(values.cpu() if hasattr(values, "cpu") else values, dtype=float)
+
+
+def _styles(count: int) -> list[tuple[str, str, str]]:
+    """Return a colour, dash and symbol for each of so many series, all different; raise ``ValueError`` beyond them."""
+    if count > len(COLOURS):
+        raise ValueError(f"series must be at most {len(COLOURS)}, as many as can be told apart, got {count}")
+    return list(zip(COLOURS, DASHES, SYMBOLS, strict=True))[:count]
+
+
 def styled(figure: go.Figure, title: str, x_title: str, y_title: str, height: int = 360) -> go.Figure:
     """Give a figure the course's style, a title and the titles of its axes (with units); returns the same figure."""
-    figure.update_layout(template=TEMPLATE, title_text=title, height=height)
+    figure.update_layout(template=TEMPLATE, title_text=escape(title), height=height)
     figure.update_xaxes(title_text=x_title)
     figure.update_yaxes(title_text=y_title)
     return figure
@@ -70,8 +82,8 @@ def probability_bars(
     marks = dropped if dropped is not None else [False] * len(labels)
     names = [f"{'✕ ' if mark else ''}{escape(label)}" for mark, label in zip(marks, labels, strict=True)]
     figure = go.Figure()
-    for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
-        percent = 100 * np.asarray(values, dtype=float)
+    for (colour, _, _), (name, values) in zip(_styles(len(series)), series.items(), strict=True):
+        percent = 100 * _array(values)
         figure.add_bar(
             orientation="h",
             name=name,
@@ -111,11 +123,11 @@ def line_chart(
 ) -> go.Figure:
     """Return lines over a common x, told apart by colour and dash; ``reference`` draws named horizontal lines."""
     figure = go.Figure()
-    styles = zip(COLOURS, DASHES, SYMBOLS, strict=True)
-    for (colour, dash, symbol), (name, values) in zip(styles, series.items(), strict=False):
+    styles = _styles(len(series))
+    for (colour, dash, symbol), (name, values) in zip(styles, series.items(), strict=True):
         figure.add_scatter(
-            x=np.asarray(x, dtype=float),
-            y=np.asarray(values, dtype=float),
+            x=_array(x),
+            y=_array(values),
             name=escape(name),
             mode="lines+markers" if markers else "lines",
             line={"color": colour, "dash": dash, "width": 2.5},
@@ -136,11 +148,11 @@ def draws_chart(labels: Sequence[str], expected: ArrayLike, observed: ArrayLike,
     ``expected`` and ``observed`` are shares (len(labels),) between 0 and 1. A correct sampler's bar ends inside the
     error bar about 19 times in 20.
     """
-    probability = np.asarray(expected, dtype=float)
+    probability = _array(expected)
     deviation = 200 * np.sqrt(probability * (1 - probability) / max(draws, 1))
     places = list(range(len(labels)))
     figure = go.Figure()
-    figure.add_bar(x=places, y=100 * np.asarray(observed, dtype=float), name="drawn", marker_color=SKY)
+    figure.add_bar(x=places, y=100 * _array(observed), name="drawn", marker_color=SKY)
     figure.add_scatter(
         x=places,
         y=100 * probability,
@@ -167,7 +179,7 @@ def labelled_points(
     log_y: bool = False,
 ) -> go.Figure:
     """Return one marked and named point an entry; names are placed so that they do not cover each other."""
-    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    x, y = _array(x), _array(y)
     figure = go.Figure()
     figure.add_scatter(
         x=x,
@@ -232,7 +244,7 @@ def arrow_chart(
     tips = {name: (float(x), float(y)) for name, (x, y) in tips.items()}
     figure = go.Figure()
     if walk is not None:
-        dots = np.asarray(walk, dtype=float)
+        dots = _array(walk)
         line, marker = {"color": GREY, "dash": "dot", "width": 1.5}, {"size": 5, "color": GREY}
         figure.add_scatter(
             x=dots[:, 0], y=dots[:, 1], mode="lines+markers", line=line, marker=marker, name="its way"
@@ -301,17 +313,22 @@ def roofline_chart(
     ends = (x_range[0], min(max(flops / bandwidth, x_range[0]), x_range[1]), x_range[1])
     roof = [min(flops, bandwidth * x) for x in ends]
     figure.add_scatter(x=ends, y=roof, mode="lines", line={"color": GREY, "width": 3}, name="roof")
-    for colour, symbol, (name, (x, y)) in zip(COLOURS, SYMBOLS, points.items(), strict=False):
+    styles = _styles(len(points))
+    for (colour, _, symbol), (name, (x, y)) in zip(styles, points.items(), strict=True):
         marker = {"color": colour, "symbol": symbol, "size": 13, "line": {"width": 1, "color": GREY}}
         figure.add_scatter(x=[x], y=[y], mode="markers", marker=marker, name=escape(name), cliponaxis=False)
     styled(figure, title, "arithmetic intensity (FLOPs a byte)", "FLOPs a second", height=420)
     for axis, ends in (("xaxis", x_range), ("yaxis", y_range)):
         figure.layout[axis].update(type="log", range=[float(np.log10(end)) for end in ends], dtick=1)
-    figure.update_xaxes(exponentformat="power")
+    figure.update_xaxes(exponentformat="power", ticklabelstandoff=6)  # or the corner's two labels collide
     figure.update_yaxes(exponentformat="power")
     # Long names: a legend below the axis has the whole width.
-    figure.update_layout(legend={"y": -0.22, "yanchor": "top"}, margin={"b": 130, "t": 50})
+    figure.update_layout(legend={"y": -0.22, "yanchor": "top"}, margin={"b": 110, "t": 50})
     return figure
+
+
+# Lightness alone carries the order, and dark letters stand out on every step (contrast of 4.5 or more).
+HEAT = ["#fffbe6", "#fbd87f", ORANGE, VERMILION]
 
 
 def lens_heatmap(
@@ -330,11 +347,12 @@ def lens_heatmap(
 ) -> go.Figure:
     """Return layers × positions as coloured cells, the last layer on top, each with a token's label in it.
 
-    ``labels`` and ``values`` are (layer, position), ``tokens`` the text's tokens below the columns. Colours (cividis,
-    made for all kinds of colour vision) go from ``low`` to ``high``, on a logarithmic scale if ``log``. Labels are cut
-    to ``shown`` characters; ``hover`` are the whole texts of the cells. ``chosen`` (layer, position) gets a frame.
+    ``labels`` and ``values`` are (layer, position), ``tokens`` the text's tokens below the columns. Colours get darker
+    from ``low`` to ``high``; with ``log``, for ranks, the scale is logarithmic and the lowest are the darkest. Labels
+    are cut to ``shown`` characters; ``hover`` are the whole texts of the cells. ``chosen`` (layer, position) gets a
+    frame.
     """
-    values = np.asarray(values, dtype=float)
+    values = _array(values)
     layers, positions = values.shape
     figure = go.Figure()
     figure.add_heatmap(
@@ -343,8 +361,9 @@ def lens_heatmap(
         zmax=None if high is None else (np.log10(high) if log else high),
         text=[[escape(_cut(label, shown)) for label in line] for line in labels],
         texttemplate="%{text}",
-        textfont={"size": 11, "family": "monospace"},
-        colorscale="Cividis",
+        textfont={"size": 11, "family": "monospace", "color": "#111111"},
+        colorscale=HEAT,
+        reversescale=log,
         colorbar={
             "title": {"text": unit, "side": "right"},
             "thickness": 12,
@@ -359,6 +378,7 @@ def lens_heatmap(
     styled(figure, title, "token read", "layer (0: the embedding)", height=130 + 20 * layers)
     names = [escape(_cut(token, shown)) for token in tokens]
     figure.update_xaxes(tickvals=list(range(positions)), ticktext=names, showgrid=False, tickangle=0)
+    figure.update_xaxes(tickfont={"size": 11, "family": "monospace"})
     figure.update_yaxes(tickvals=list(range(0, layers, 5)), showgrid=False, zeroline=False)
     figure.update_xaxes(zeroline=False, range=[-0.5, positions - 0.5])
     figure.update_yaxes(range=[-0.5, layers - 0.5])
@@ -366,7 +386,7 @@ def lens_heatmap(
     if chosen is not None:
         layer, position = chosen
         box = {"x0": position - 0.5, "x1": position + 0.5, "y0": layer - 0.5, "y1": layer + 0.5}
-        figure.add_shape(type="rect", line={"color": VERMILION, "width": 3}, **box)
+        figure.add_shape(type="rect", line={"color": BLUE, "width": 4}, **box)
     return figure
 
 
@@ -409,7 +429,7 @@ def gradient_bars(labels: Sequence[str], p: ArrayLike, q: ArrayLike, *, title: s
 
     ``p`` and ``q`` (len(labels),) are probabilities. The gradient is written beside its bar, and hatched.
     """
-    p, q = np.asarray(p, dtype=float), np.asarray(q, dtype=float)
+    p, q = _array(p), _array(q)
     places = list(range(len(labels)))
     figure = go.Figure()
     for name, values, colour in (("model p", p, BLUE), ("target q", q, ORANGE)):
@@ -445,15 +465,14 @@ def reliability_chart(
     figure = go.Figure()
     ideal = {"color": GREY, "dash": "dot", "width": 2}
     figure.add_scatter(x=[0, 100], y=[0, 100], mode="lines", line=ideal, name="as right as sure")
-    styles = zip(COLOURS, DASHES, SYMBOLS, strict=True)
+    styles = _styles(len(series))
     for (colour, dash, symbol), (name, (confidence, accuracy, counts)) in zip(
-        styles, series.items(), strict=False
+        styles, series.items(), strict=True
     ):
-        share = np.asarray(counts, dtype=float)
-        share /= max(share.sum(), 1)
+        share = _array(counts) / max(_array(counts).sum(), 1)
         figure.add_scatter(
-            x=100 * np.asarray(confidence, dtype=float),
-            y=100 * np.asarray(accuracy, dtype=float),
+            x=100 * _array(confidence),
+            y=100 * _array(accuracy),
             name=escape(name),
             mode="lines+markers",
             line={"color": colour, "dash": dash, "width": 2},
@@ -471,3 +490,55 @@ def reliability_chart(
 
 def _signed(value: float) -> str:
     return f"{value:+.3f}".replace("-", "−")
+
+
+def row_gradients_chart(
+    ranks: ArrayLike,
+    paths: Mapping[str, ArrayLike],
+    seen: ArrayLike,
+    *,
+    title: str,
+    decades: tuple[int, int],
+    mark: float | None = None,
+) -> go.Figure:
+    """Return the gradient norm of every row (n,) by path, over the row's frequency rank, both axes logarithmic.
+
+    ``paths`` maps a path's name to norms (n,). A row that is ``seen`` (n,) in the batch has a filled sign, any other a
+    hollow one. The y axis spans ``decades`` (powers of ten); a norm of 0, which no logarithm has, is drawn on a line of
+    its own below. ``mark`` is a rank to point out.
+    """
+    x, seen = _array(ranks), _array(seen).astype(bool)
+    zero = decades[0] - 0.8
+    figure = go.Figure()
+    styles = _styles(len(paths))
+    for (colour, _, symbol), (name, norms) in zip(styles, paths.items(), strict=True):
+        norms = _array(norms)
+        y = np.where(norms > 0, norms, 10.0**zero)
+        for there, suffix in ((True, "row in the batch"), (False, "row not in it")):
+            figure.add_scatter(
+                x=x[seen == there],
+                y=y[seen == there],
+                mode="markers",
+                name=f"{escape(name)}, {suffix}",
+                marker={
+                    "color": colour,
+                    "symbol": symbol if there else f"{symbol}-open",
+                    "size": 8 if there else 6,
+                    "line": {"width": 1},
+                },
+                hoverinfo="skip",
+            )
+    styled(figure, title, "token, by its frequency rank in the text", "gradient norm of its row", height=430)
+    ticks = list(range(decades[0], decades[1] + 1))
+    figure.update_yaxes(
+        type="log",
+        range=[zero - 0.4, decades[1]],
+        tickvals=[10.0**zero, *(10.0**tick for tick in ticks)],
+        ticktext=["exactly 0", *(f"10<sup>{tick}</sup>" for tick in ticks)],
+    )
+    figure.update_xaxes(type="log", range=[-0.05, float(np.log10(x.max())) + 0.05])
+    figure.add_hline(10.0 ** (zero + 0.4), line={"color": GREY, "dash": "dot", "width": 1})
+    if mark is not None:
+        figure.add_vline(mark, line={"color": GREY, "width": 1.5})
+    figure.update_layout(legend={"y": -0.2, "yanchor": "top"}, margin={"l": 80, "b": 120, "t": 50})
+    return figure

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from .processors import Logits, Processed, TokenIds, _where_finite, check_logits
+from .processors import Logits, Processed, TokenIds, check_logits, keep_finite
 
 Stage = Callable[..., Tensor]
 Ids = Iterable[int] | Int[Tensor, " n"]
@@ -42,7 +42,7 @@ def logit_bias(biases: Mapping[int, float]) -> Stage:
         held = [min(max(biases[token], limits.min), limits.max) for token in ids]
         added = logits.new_zeros(logits.shape[-1])
         added[_columns(ids, logits, "logit_bias")] = logits.new_tensor(held)
-        return _where_finite(added != 0, logits + added, logits)
+        return keep_finite(added != 0, logits + added, logits)
 
     return _named(stage, "logit_bias", f"Adds to the logits of {_tokens(ids)}.")
 

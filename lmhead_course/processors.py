@@ -2,10 +2,14 @@
 
 All share these rules. ``logits`` has shape (…, d_vocab), any number of rows; rows never affect each other, and the
 argument is never changed. float16, bfloat16 and integers are computed and returned in float32, float64 stays. A
-dropped token is at −inf. A row that holds NaN or +inf, or nothing above −inf, raises ``ValueError``.
+dropped token is at −inf. A setting outside its range raises ``ValueError`` that names it; so does a row that holds NaN
+or +inf, or nothing above −inf.
 """
 
+import math
 from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Num
@@ -14,6 +18,30 @@ from torch import Tensor
 Logits = Num[Tensor, "*batch d_vocab"]
 Processed = Float[Tensor, "*batch d_vocab"]
 TokenIds = Int[Tensor, "*batch _"] | Sequence[int] | None
+
+
+_ALLOWED = {
+    "temperature": (Real, lambda x: 0 <= x < math.inf, "a finite number ≥ 0"),
+    "top_k": (Integral, lambda x: x >= 0, "a whole number ≥ 0 (0 is off)"),
+    "top_p": (Real, lambda x: 0 <= x <= 1, "a number in [0, 1] (1 is off)"),
+    "min_p": (Real, lambda x: 0 <= x <= 1, "a number in [0, 1] (0 is off)"),
+    "repetition_penalty": (Real, lambda x: 0 < x < math.inf, "a finite number > 0 (1 is off)"),
+    "presence_penalty": (Real, math.isfinite, "a finite number (0 is off)"),
+    "frequency_penalty": (Real, math.isfinite, "a finite number (0 is off)"),
+}
+STAGES = tuple(_ALLOWED)
+"""The names of the processors below, which are those of their settings."""
+
+
+def check_setting(name: str, value: Any) -> None:
+    """Raise ``ValueError``, naming the setting and the value, for a value that a processor cannot work with."""
+    kind, allowed, words = _ALLOWED[name]
+    try:
+        fits = isinstance(value, kind) and allowed(value if kind is Integral else float(value))
+    except OverflowError:  # a whole number beyond every float
+        fits = False
+    if not fits:
+        raise ValueError(f"{name} must be {words}, got {value!r}")
 
 
 def check_logits(logits: Logits) -> Processed:
@@ -37,6 +65,7 @@ def apply_temperature(logits: Logits, temperature: float) -> Processed:
     ``temperature`` ≥ 0 and finite; 0 is a convention, the limit T → 0: only the largest logit stays, the lowest id
     among equals.
     """
+    check_setting("temperature", temperature)
     logits = check_logits(logits)
     if temperature == 0:
         best = torch.zeros_like(logits, dtype=torch.bool).scatter_(-1, logits.argmax(-1, keepdim=True), True)
@@ -61,6 +90,7 @@ def filter_top_k(logits: Logits, k: int) -> Processed:
 
     Source: Fan, Lewis and Dauphin 2018 (arXiv:1805.04833).
     """
+    check_setting("top_k", k)
     logits = check_logits(logits)
     if k == 0 or k >= logits.shape[-1]:
         return logits.clone()
@@ -80,13 +110,14 @@ def filter_top_p(logits: Logits, p: float) -> Processed:
 
     Cost: one stable sort a row. Source: Holtzman et al. 2020 (arXiv:1904.09751).
     """
+    check_setting("top_p", p)
     logits = check_logits(logits)
-    if p >= 1:
+    if p == 1:
         return logits.clone()
     ranked, ids = logits.sort(dim=-1, descending=True, stable=True)
     weights = (ranked - ranked[..., :1]).exp()
     # float32 sums over a vocabulary drift by 1e-4 and would move the line.
-    mass = weights.cumsum(dim=-1, dtype=_sum_dtype(logits))
+    mass = weights.cumsum(dim=-1, dtype=exact_dtype(logits))
     before = mass.roll(1, dims=-1)
     before[..., 0] = -1  # nothing stands before the best token: it always stays
     kept = before < p * mass[..., -1:]
@@ -98,8 +129,9 @@ def filter_min_p(logits: Logits, min_p: float) -> Processed:
 
     Source: Nguyen et al. 2024 (arXiv:2407.01082).
     """
+    check_setting("min_p", min_p)
     logits = check_logits(logits)
-    if min_p <= 0:
+    if min_p == 0:
         return logits.clone()
     # p / p_max = exp(logit − largest logit): the normaliser cancels.
     return _keep(logits, (logits - logits.amax(dim=-1, keepdim=True)).exp() >= min_p)
@@ -115,31 +147,34 @@ def penalize_repetition(
 
     Source: Keskar et al. 2019 (arXiv:1909.05858), section 4.1, with the sign rule that libraries use.
     """
+    check_setting("repetition_penalty", penalty)
     logits = check_logits(logits)
     # A factor outside the dtype's range would turn into inf, and 0 · inf is NaN.
     penalty = min(penalty, torch.finfo(logits.dtype).max)
     seen = (token_counts(logits, prompt, "prompt") + token_counts(logits, generated, "generated")) > 0
-    return _where_finite(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+    return keep_finite(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
 def penalize_presence(logits: Logits, penalty: float, *, generated: TokenIds = None) -> Processed:
     """Subtract the penalty from every token generated so far, once however often it came; 0 is off."""
+    check_setting("presence_penalty", penalty)
     logits = check_logits(logits)
     seen = token_counts(logits, generated, "generated") > 0
-    return _where_finite(seen, logits - penalty, logits)
+    return keep_finite(seen, logits - penalty, logits)
 
 
 def penalize_frequency(logits: Logits, penalty: float, *, generated: TokenIds = None) -> Processed:
     """Subtract penalty · count from every token generated so far; 0 is off."""
+    check_setting("frequency_penalty", penalty)
     logits = check_logits(logits)
     counts = token_counts(logits, generated, "generated")
-    return _where_finite(counts > 0, logits - penalty * counts, logits)
+    return keep_finite(counts > 0, logits - penalty * counts, logits)
 
 
 def token_counts(logits: Processed, ids: TokenIds, name: str) -> Float[Tensor, "*batch d_vocab"]:
     """Return how often each token occurs in ``ids`` (…, n), row by row; negative ids are padding and not counted.
 
-    Raises ``ValueError``, naming the argument ``name``, for ids of other rows, ids ≥ d_vocab, or ids that are no integers.
+    Raises ``ValueError``, naming the argument ``name``, for ids of other rows, ids ≥ d_vocab, or no integers.
     """
     d_vocab = logits.shape[-1]
     counts = logits.new_zeros((*logits.shape[:-1], d_vocab + 1))
@@ -164,13 +199,14 @@ def _keep(logits: Tensor, mask: Tensor) -> Tensor:
     return logits.masked_fill(~mask, -torch.inf)
 
 
-def _where_finite(mask: Tensor, changed: Tensor, logits: Tensor) -> Tensor:
+def keep_finite(mask: Tensor, changed: Tensor, logits: Tensor) -> Tensor:
     """Take ``changed`` where the mask is set, held inside the dtype's range: a penalty never drops a token, nor
     brings one back."""
     limits = torch.finfo(logits.dtype)
     return torch.where(mask & logits.isfinite(), changed.clamp(limits.min, limits.max), logits)
 
 
-def _sum_dtype(tensor: Tensor) -> torch.dtype:
-    """float64 where the device has it (Apple's GPUs do not)."""
-    return torch.float32 if tensor.device.type == "mps" else torch.float64
+def exact_dtype(where: Tensor | torch.device) -> torch.dtype:
+    """Return the dtype for long sums on a device: float64 where it has that (Apple's GPUs do not)."""
+    device = where.device if isinstance(where, Tensor) else where
+    return torch.float32 if device.type == "mps" else torch.float64

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
-from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +12,14 @@ from jaxtyping import Int, Num
 from torch import Tensor
 
 from .processors import (
+    STAGES,
     Logits,
     Processed,
     TokenIds,
-    _sum_dtype,
     apply_temperature,
     check_logits,
+    check_setting,
+    exact_dtype,
     filter_min_p,
     filter_top_k,
     filter_top_p,
@@ -37,16 +38,6 @@ ORDERS: dict[str, tuple[str, ...]] = {
     "llama.cpp": (*_PENALTIES, "top_k", "top_p", "min_p", "temperature"),
 }
 """The order of the stages in three libraries: transformers' generate, vLLM, and llama.cpp's default chain."""
-
-_ALLOWED = {
-    "temperature": (Real, lambda x: 0 <= x < math.inf, "a finite number ≥ 0"),
-    "top_k": (Integral, lambda x: x >= 0, "a whole number ≥ 0 (0 is off)"),
-    "top_p": (Real, lambda x: 0 <= x <= 1, "a number in [0, 1] (1 is off)"),
-    "min_p": (Real, lambda x: 0 <= x <= 1, "a number in [0, 1] (0 is off)"),
-    "repetition_penalty": (Real, lambda x: 0 < x < math.inf, "a finite number > 0 (1 is off)"),
-    "presence_penalty": (Real, math.isfinite, "a finite number (0 is off)"),
-    "frequency_penalty": (Real, math.isfinite, "a finite number (0 is off)"),
-}
 
 
 @dataclass(frozen=True)
@@ -72,10 +63,8 @@ class SamplingParams:
     order: str | tuple[Stage, ...] = "hf"
 
     def __post_init__(self):
-        for name, (kind, allowed, words) in _ALLOWED.items():
-            value = getattr(self, name)
-            if not isinstance(value, kind) or not _passes(allowed, kind, value):
-                raise ValueError(f"{name} must be {words}, got {value!r}")
+        for name in STAGES:
+            check_setting(name, getattr(self, name))
         if isinstance(self.order, list):
             object.__setattr__(self, "order", tuple(self.order))
         _check_order(self)
@@ -85,13 +74,6 @@ class SamplingParams:
         """The stages that do something, in the order they run: names of set parameters, and callables."""
         order = ORDERS[self.order] if isinstance(self.order, str) else self.order
         return tuple(stage for stage in order if callable(stage) or _is_set(self, stage))
-
-
-def _passes(allowed: Callable, kind: type, value: Real) -> bool:
-    try:
-        return allowed(value if kind is Integral else float(value))
-    except OverflowError:  # a whole number beyond every float
-        return False
 
 
 _NEUTRAL = {field.name: field.default for field in fields(SamplingParams) if field.name != "order"}
@@ -111,11 +93,11 @@ def _check_order(params: SamplingParams) -> None:
         raise ValueError(f"order must be one of {sorted(ORDERS)} or a tuple of stages, got {order!r}")
     names = [stage for stage in order if not callable(stage)]
     for name in names:
-        if not isinstance(name, str) or name not in _ALLOWED:
-            raise ValueError(f"order must hold callables or names from {list(_ALLOWED)}, got {name!r}")
+        if not isinstance(name, str) or name not in STAGES:
+            raise ValueError(f"order must hold callables or names from {list(STAGES)}, got {name!r}")
         if names.count(name) > 1:
             raise ValueError(f"order must hold each stage at most once, got {name!r} twice in {order!r}")
-    for name in _ALLOWED:
+    for name in STAGES:
         if name not in names and _is_set(params, name):
             raise ValueError(
                 f"{name} is set to {getattr(params, name)!r}, but order leaves it out: {order!r}"
@@ -196,11 +178,16 @@ def sample(
     # Inverse of the cumulative distribution, one uniform number a row. In float64 a token of probability 1e-12 still
     # has its share of the line; noise added in float32 would round it away.
     weights = (processed - processed.amax(dim=-1, keepdim=True)).exp()
-    line = weights.cumsum(dim=-1, dtype=_sum_dtype(weights))
+    if exact_dtype(weights) != torch.float64:
+        weights = weights.cpu()
+    line = weights.cumsum(dim=-1, dtype=torch.float64)
     total = line[..., -1:]
-    # rand() is at most 1 − ε/2, so the product is below the total also after rounding: the point is on the line.
-    point = total * torch.rand(total.shape, dtype=line.dtype, device=line.device, generator=generator)
-    return torch.searchsorted(line, point, right=True).squeeze(-1)
+    # The number comes from the generator's own device, so that a seed works, and means the same, wherever logits are.
+    source = line.device if generator is None else generator.device
+    uniform = torch.rand(total.shape, dtype=exact_dtype(source), device=source, generator=generator)
+    # It is at most 1 − ε/2, so the product is below the total also after rounding: the point is on the line.
+    point = total * uniform.to(total)
+    return torch.searchsorted(line, point, right=True).squeeze(-1).to(processed.device)
 
 
 class BeforeAfter(NamedTuple):
@@ -252,7 +239,7 @@ class _Cumulated:
 
 
 class RankedLogits:
-    """One row of logits, sorted once, so that a slider's move costs a few look-ups instead of a pass over the vocabulary.
+    """One row of logits, sorted once, so that a slider's move costs a few look-ups, no pass over the vocabulary.
 
     Temperature never changes the order of tokens, so top-k, top-p and min-p each keep a *prefix* of one ranking,
     and all that a move needs is how long the prefix is: three binary searches in cumulated sums. The sums of a

@@ -16,7 +16,7 @@ def logsumexp(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch"
     peak = logits.amax(dim=-1, keepdim=True)
     # A row of −inf would compute −inf − (−inf) = NaN: shift it by 0 instead.
     peak = torch.where(peak.isfinite(), peak, torch.zeros_like(peak))
-    total = (logits - peak).exp().sum(dim=-1, keepdim=True, dtype=_sum_dtype(logits))
+    total = (logits - peak).exp().sum(dim=-1, keepdim=True, dtype=_at_least_float32(logits))
     return (peak + total.log()).squeeze(-1).to(logits.dtype)
 
 
@@ -35,7 +35,7 @@ def softmax(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch d_
     Finite logits of any size give finite probabilities that sum to one; a logit of −inf gives exactly 0.
     """
     weights = (logits - logits.amax(dim=-1, keepdim=True)).exp()
-    return (weights / weights.sum(dim=-1, keepdim=True, dtype=_sum_dtype(logits))).to(logits.dtype)
+    return (weights / weights.sum(dim=-1, keepdim=True, dtype=_at_least_float32(logits))).to(logits.dtype)
 
 
 def softmax_naive(logits: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch d_vocab"]:
@@ -114,6 +114,6 @@ def spacing(values: Float[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "
     return torch.where(values == 0, subnormal, steps.clamp(min=subnormal))
 
 
-def _sum_dtype(logits: Tensor) -> torch.dtype:
+def _at_least_float32(logits: Tensor) -> torch.dtype:
     """float32 for half precision: 65,520 ones already add up to inf in float16."""
     return logits.dtype if logits.dtype == torch.float64 else torch.float32

@@ -51,6 +51,14 @@ def first_always(stays):
     return stays
 
 
+def top_p_with_all_ties(logits, p):
+    probabilities = softmax(logits)
+    ranked = probabilities.sort(dim=-1, descending=True).values
+    stays = first_always(ranked.cumsum(-1) - ranked < p)
+    least = torch.where(stays, ranked, torch.inf).amin(-1, keepdim=True)
+    return logits.masked_fill(probabilities < least, -torch.inf)
+
+
 def right_nucleus(before, mass, p):
     return first_always(before < p)
 
@@ -93,6 +101,8 @@ def top_p_without_ids(logits, p):
         (nucleus(lambda before, mass, p: first_always(before <= p)), "1 too many"),
         (nucleus(lambda before, mass, p: before < p), "At least one token"),
         (nucleus(right_nucleus, renormalise=False), "renormalise first"),
+        (top_p_with_all_ties, "too many"),
+        (nucleus(right_nucleus), "p = 1 must keep everything"),
         (top_p_in_place, "changed the logits it was given"),
         (top_p_for_one_row_only, "In a batch"),
         (top_p_as_probabilities, "looks like probabilities"),
@@ -207,6 +217,7 @@ def allow_all_alike(logits, prompt=None, generated=None):
         (allow_by_a_large_negative_number, "must be −inf"),
         (allow_inverted, "is allowed, but"),
         (allow_for_one_row, "One row works, but a batch"),
+        (lambda logits: logits, "unexpected keyword argument"),
         (allow_all_alike, "leaves the others' odds"),
     ],
 )
@@ -222,8 +233,9 @@ def test_a_wrong_mask_is_told_what_is_wrong(wrong, words):
         (lambda p, u: int((p.cumsum(-1) < u).sum()), "probability 0"),
         (lambda p, u: int(p.argmax()), "owns the stretch"),
         (lambda p, u: int(p.sort(descending=True).values.cumsum(-1).le(u).sum()), "must never be drawn"),
+        (lambda p, u: int((p.cumsum(-1) <= u).sum()), "sum to 1 only roughly"),
     ],
-    ids=["ends counted below u", "greedy", "ranked first"],
+    ids=["ends counted below u", "greedy", "ranked first", "rounding"],
 )
 def test_a_wrong_draw_is_told_what_is_wrong(wrong, words):
     verdict = ex.draw.check(wrong)
@@ -237,12 +249,25 @@ def test_a_wrong_draw_is_told_what_is_wrong(wrong, words):
         ({"不错", "很"}, "crosses the line stays"),
         ({"不错", "很", "好", "差"}, "stop as soon as"),
         ({"不错", "bad"}, "not among"),
+        (3, "Answer with words"),
     ],
 )
 def test_a_wrong_nucleus_of_the_toy_is_told_what_is_wrong(answer, words):
     verdict = ex.predict_nucleus.check(answer)
     assert verdict.passed is False
     assert words in verdict.message
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [["不错", "很", "好"], {"very", "good", "not bad"}, ("不错 (not bad)", "好 (good)", "很 (very)")],
+)
+def test_the_nucleus_of_the_toy_may_be_named_in_any_of_the_ways_it_is_printed(answer):
+    assert ex.predict_nucleus.check(answer).passed is True
+
+
+def test_a_temperature_may_be_a_tensor():
+    assert ex.temperature_for_half.check(torch.tensor(1.659)).passed is True
 
 
 @pytest.mark.parametrize(

@@ -90,3 +90,26 @@ def test_names_of_points_that_lie_close_stand_on_different_sides():
         [0, 1, 1.001], [1, 2, 2.001], ["far", "one", "other"], title="t", x_title="x", y_title="y"
     )
     assert figure.data[0].textposition[1] != figure.data[0].textposition[2]
+
+
+def test_more_series_than_can_be_told_apart_are_refused_and_not_dropped():
+    series = {str(i): [1, 2] for i in range(9)}
+    with pytest.raises(ValueError, match=r"at most 7.* got 9"):
+        figures.line_chart([1, 2], series, title="t", x_title="x", y_title="y")
+
+
+def test_a_tensor_may_be_drawn_from_any_device():
+    class OnADevice:
+        def cpu(self):
+            return np.array([1.0, 2.0])
+
+        def __array__(self, *_args, **_kwargs):
+            raise TypeError("it must come to the host first")
+
+    figure = figures.line_chart(OnADevice(), {"a": OnADevice()}, title="t", x_title="x", y_title="y")
+    assert list(figure.data[0].y) == [1, 2]
+
+
+def test_a_title_is_text_and_never_markup():
+    figure = figures.line_chart([1], {"a": [1]}, title="<script>", x_title="x", y_title="y")
+    assert figure.layout.title.text == "&lt;script&gt;"

@@ -384,3 +384,26 @@ def test_ids_that_do_not_fit_are_refused_by_the_name_of_the_argument(penalize, i
 def test_prompt_ids_that_do_not_fit_are_called_prompt():
     with refused("prompt", "7", "d_vocab = 3"):
         penalize_repetition(torch.zeros(3), 1.5, prompt=[7], generated=[0])
+
+
+@pytest.mark.parametrize(
+    ("processor", "value", "name"),
+    [
+        (apply_temperature, -1, "temperature"),
+        (apply_temperature, math.nan, "temperature"),
+        (filter_top_k, -1, "top_k"),
+        (filter_top_k, 2.5, "top_k"),
+        (filter_top_p, -0.5, "top_p"),
+        (filter_top_p, 1.5, "top_p"),
+        (filter_top_p, math.nan, "top_p"),
+        (filter_min_p, 1.5, "min_p"),
+        (filter_min_p, math.nan, "min_p"),
+        (penalize_repetition, 0, "repetition_penalty"),
+        (penalize_repetition, -1.0, "repetition_penalty"),
+        (penalize_presence, math.inf, "presence_penalty"),
+        (penalize_frequency, math.nan, "frequency_penalty"),
+    ],
+)
+def test_a_processor_alone_refuses_what_the_settings_refuse(processor, value, name):
+    with refused(name, repr(value)):
+        processor(torch.tensor([1.0, 2.0]), value)

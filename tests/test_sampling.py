@@ -519,3 +519,26 @@ def test_drawing_from_views_gives_no_warning_and_the_same_tokens(recwarn):
     drawn = sample(logits, params, generator=seeded(1))
     assert torch.equal(drawn, sample(logits.contiguous(), params, generator=seeded(1)))
     assert not recwarn.list
+
+
+def test_the_random_number_comes_from_the_generators_own_device(monkeypatch):
+    asked = []
+    rand = torch.rand
+
+    def watched(*size, **options):
+        asked.append((options["device"], options["generator"].device))
+        return rand(*size, **options)
+
+    monkeypatch.setattr(torch, "rand", watched)
+    sample(torch.zeros(3), SamplingParams(), generator=torch.Generator("cpu"))
+    assert asked == [(torch.device("cpu"), torch.device("cpu"))]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_generator_of_the_host_draws_the_same_tokens_for_logits_on_a_gpu():
+    logits = torch.randn(64, 1000, generator=torch.Generator().manual_seed(0))
+    here, there = (
+        sample(logits.to(device), SamplingParams(), generator=torch.Generator().manual_seed(1)).cpu()
+        for device in ("cpu", "cuda")
+    )
+    assert (here == there).float().mean() > 0.95

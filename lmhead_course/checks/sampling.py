@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from numbers import Real
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..processors import filter_top_k, filter_top_p, penalize_repetition
 from ..softmax import softmax
-from ..toy import WORDS, toy_logits
+from ..toy import GLOSSES, LABELS, WORDS, toy_logits
 from .exercise import Exercise, call
 
 INF = math.inf
@@ -72,10 +72,14 @@ def _batch_problem(function: Callable, rows: Tensor, *args) -> str | None:
 # ---- 1. predict: the nucleus of the toy -----------------------------------------------------------------
 
 
-def _nucleus_of_the_toy(answer: Iterable[str]) -> str | None:
-    words = set(answer) if not isinstance(answer, str) else set(answer.split())
-    if unknown := words - set(WORDS):
-        return f"{sorted(unknown)} is not among the five candidates {list(WORDS)}."
+def _nucleus_of_the_toy(answer: Any) -> str | None:
+    named = dict(zip((*WORDS, *GLOSSES, *LABELS), WORDS * 3, strict=True))
+    if not isinstance(answer, Iterable):
+        return f"Answer with words, such as {{'好', '差'}} or {{'good', 'poor'}}, got {answer!r}."
+    given = [answer] if isinstance(answer, str) else list(answer)
+    if unknown := [word for word in given if word not in named]:
+        return f"{unknown} is not among the five candidates {list(LABELS)}."
+    words = {named[word] for word in given}
     if words == {"不错", "很"}:
         return "不错 and 很 together hold 85.26 %: not yet 90 %. The token that crosses the line stays."
     if words != {"不错", "很", "好"}:
@@ -95,8 +99,12 @@ predict_nucleus = Exercise(
 
 
 def _temperature_for_half(temperature: Any) -> str | None:
-    if not isinstance(temperature, Real) or not temperature > 0:
-        return f"A temperature is a positive number, got {temperature!r}."
+    try:
+        temperature = float(temperature)
+    except (TypeError, ValueError):
+        temperature = math.nan
+    if not temperature > 0:
+        return "A temperature is a positive number."
     share = softmax(toy_logits() / temperature)[2].item()
     if abs(share - 0.5) > 0.002:
         needed = "a higher" if share > 0.5 else "a lower"
@@ -175,6 +183,7 @@ _NUCLEUS_CASES = (
     ([0.3, 0.1, 0.1, 0.5], 0.75),
     ([0.1, 0.2, 0.3, 0.4], 0.65),
     ([0.5, 0.25, 0.125, 0.125], 0.75),
+    ([0.25, 0.25, 0.25, 0.25], 0.5),
     ([0.4, 0.3, 0.2, 0.1], 1.0),
     ([0.4, 0.3, 0.2, 0.1], 0.0),
 )
@@ -190,6 +199,7 @@ def _top_p(function: Callable) -> str | None:
             return _top_p_words(probabilities, p, _kept(got), _kept(filter_top_p(logits, p)))
     return (
         _survivors_problem(function)
+        or _everything_problem(function)
         or _shift_problem(function)
         or _batch_problem(function, torch.tensor([[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4]]).log(), 0.65)
     )
@@ -225,6 +235,20 @@ def _survivors_problem(function: Callable) -> str | None:
     return None
 
 
+def _everything_problem(function: Callable) -> str | None:
+    """float32 sums over a vocabulary reach 1 before its end."""
+    logits = -torch.arange(50_000.0) / 500
+    got = _processed(function, logits, 1.0)
+    if isinstance(got, str):
+        return got
+    if lost := len(logits) - len(_kept(got)):
+        return (
+            f"p = 1 must keep everything, but of {len(logits):,} tokens yours drops {lost:,}: a float32 cumsum over a "
+            "vocabulary reaches 1 too early. Cumulate in float64, and let p = 1 keep all."
+        )
+    return None
+
+
 def _shift_problem(function: Callable) -> str | None:
     """Logits are free up to a constant; a processor that takes exp(logits) for probabilities is caught here."""
     got = _processed(function, torch.tensor([0.4, 0.3, 0.2, 0.1]).log() + 7.0, 0.65)
@@ -247,9 +271,9 @@ top_p = Exercise(
     solution="""
         def my_top_p(logits, p):
             ranked, ids = logits.sort(dim=-1, descending=True, stable=True)
-            probabilities = ranked.softmax(dim=-1)
+            probabilities = ranked.double().softmax(dim=-1)
             before = probabilities.cumsum(dim=-1) - probabilities
-            stays = before < p
+            stays = (before < p) | (p == 1)
             stays[..., 0] = True
             kept = torch.zeros_like(stays).scatter(-1, ids, stays)
             return logits.masked_fill(~kept, -torch.inf)
@@ -330,7 +354,9 @@ ALLOWED_IDS = (1, 4, 6)
 
 def _allow(stage: Callable) -> str | None:
     logits = torch.tensor([5.0, 1.0, 4.0, 3.0, 2.0, 0.0, -1.0])
-    got = _processed(stage, logits)
+    # Called as the pipeline calls it.
+    called = partial(stage, prompt=None, generated=None)
+    got = _processed(called, logits)
     if isinstance(got, str):
         return got
     if missing := set(ALLOWED_IDS) - _kept(got):
@@ -341,7 +367,7 @@ def _allow(stage: Callable) -> str | None:
         return (
             "The allowed tokens' logits changed. A mask only drops; it leaves the others' odds as they are."
         )
-    return _batch_problem(stage, torch.stack([logits, logits.flip(0)]))
+    return _batch_problem(called, torch.stack([logits, logits.flip(0)]))
 
 
 allow_only = Exercise(
@@ -381,7 +407,19 @@ def _draw(function: Callable) -> str | None:
             case
             + "Token i owns the stretch from the sum before it up to its own sum: [0.125, 0.625) is token 2's."
         )
-    return None
+    return _last_token_problem(function)
+
+
+def _last_token_problem(function: Callable) -> str | None:
+    """In float32 the probabilities of a vocabulary sum to 1 only roughly."""
+    many = softmax(torch.linspace(0, -9, 49_152))
+    got = int(call(function, many, 1 - 2**-53))
+    if got == len(many) - 1:
+        return None
+    return (
+        f"With {len(many):,} probabilities and the largest u below 1 your draw gives {got:,}; the last id is "
+        f"{len(many) - 1:,}. In float32 they sum to 1 only roughly: cumulate in float64, scale u by the last sum."
+    )
 
 
 draw = Exercise(
@@ -390,6 +428,7 @@ draw = Exercise(
     hint="torch.cumsum gives the ends of the stretches; you want the first end that is *above* u.",
     solution="""
         def my_draw(probabilities, u):
-            return int((probabilities.cumsum(dim=-1) <= u).sum())
+            ends = probabilities.double().cumsum(dim=-1)
+            return int((ends <= u * ends[-1]).sum())
     """,
 )
