@@ -71,8 +71,8 @@ def top_p_in_place(logits, p):
 
 def top_p_for_one_row_only(logits, p):
     ranked, ids = logits.reshape(-1, logits.shape[-1])[0].sort(descending=True, stable=True)
-    probabilities = softmax(ranked)
-    stays = first_always(probabilities.cumsum(-1) - probabilities < p)
+    probabilities = softmax(ranked.double())
+    stays = first_always((probabilities.cumsum(-1) - probabilities < p) | (p == 1))
     return logits.masked_fill(~torch.zeros_like(stays).scatter(-1, ids, stays), -torch.inf)
 
 

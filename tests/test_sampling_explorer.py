@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmhead_course import SamplingExplorer, SamplingParams, process_logits
-from lmhead_course.explorers.context import WINDOW
+from lmhead_course.explorers.context import WINDOW, Context
 from lmhead_course.explorers.token_table import percent
 from tests.strategies import quick, sampling_params
 from tests.tiny_lm import TinyLM, letters
@@ -573,3 +573,57 @@ def test_the_callers_logits_are_neither_changed_nor_followed():
     logits[0] = 100.0
     explorer.temperature.value = 0.5
     assert explorer.table.rows[0]["raw"] < 0.7
+
+
+def test_a_text_typed_back_while_another_is_read_is_read_again():
+    class Slow(ByteLM):
+        def step(self, ids, *args, **kwargs):
+            if ids.shape[1] == 2:
+                started.set()
+                go_on.wait(10)
+            return super().step(ids, *args, **kwargs)
+
+    started, go_on = threading.Event(), threading.Event()
+    explorer = SamplingExplorer(Slow(), prompt="a")
+    first = threading.Thread(target=setattr, args=(explorer.prompt, "value", "ab"))
+    first.start()
+    started.wait(10)
+    second = threading.Thread(target=setattr, args=(explorer.prompt, "value", "a"))
+    second.start()
+    time.sleep(0.2)  # the second waits for the model
+    go_on.set()
+    first.join(10)
+    second.join(10)
+    assert explorer.prompt.value == "a"
+    assert "read 1 token." in explorer.table.status
+
+
+def test_penalties_that_have_nothing_to_count_say_so(toy):
+    toy.presence_penalty.value = 1.0
+    assert "none is drawn yet" in toy.table.draw
+    toy.sample_button.click()
+    assert "none is drawn yet" not in toy.table.draw
+
+
+def test_the_window_of_what_was_read_bounds_what_penalties_count():
+    context = Context(torch.zeros(3), prompt_ids=(0,) * 5, generated=(1,) * 3, window=4)
+    assert {name: ids.tolist() for name, ids in context.ids.items()} == {
+        "prompt": [0],
+        "generated": [1, 1, 1],
+    }
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(temperature=0.5, order=("temperature", "top_k")),
+        SamplingParams(presence_penalty=500),
+        SamplingParams(temperature=5000.0),
+    ],
+    ids=["an order of one's own", "beyond the box", "a high temperature"],
+)
+def test_any_valid_settings_can_be_set_from_code(toy, params):
+    toy.params = params
+    assert toy.params == params
+    assert toy.order.value == params.order
+    assert toy.presence_penalty.value == params.presence_penalty

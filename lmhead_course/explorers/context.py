@@ -12,10 +12,11 @@ from torch import Tensor
 from ..processors import check_logits
 from ..protocol import CausalLM
 from ..sampling import RankedLogits
+from .token_table import printable
 
 WINDOW = 512
-"""How many tokens the explorer has a model read: half a second a step on a laptop, and far more than it takes to see
-what a text does to the next token."""
+"""How many tokens the explorer has a model read: a second or two on a small machine, and far more than it takes to
+see what a text does to the next token."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,17 @@ class Context:
     @property
     def ids(self) -> dict[str, Int[Tensor, " n"]]:
         """The token ids that penalties count, as ``process_logits`` takes them: those the model has read."""
-        counted = {"prompt": self.prompt_ids[-self.window :], "generated": self.generated}
+        generated = self.generated[-self.window :]
+        room = self.window - len(generated)
+        counted = {"prompt": self.prompt_ids[-room:] if room else (), "generated": generated}
         return {name: torch.tensor(ids, dtype=torch.long) for name, ids in counted.items()}
 
     @property
     def status(self) -> str:
         """How much of the text the model has read, in words."""
         count = len(self.prompt_ids) + len(self.generated)
+        if count == 0:
+            return "No text: the model starts from the token that begins every text."
         if count > self.window:
             return f"The text has {count:,} tokens; only the last {self.window} are used."
         return f"The model has read {count} token{'' if count == 1 else 's'}."
@@ -98,13 +103,13 @@ def given_context(logits: Tensor | np.ndarray | Sequence[float]) -> Context:
 
 
 def labeller(labels: Iterable | None, d_vocab: int) -> Callable[[int], str]:
-    """Return the function from token id to label; without labels a token is named by its id.
+    """Return the function from token id to printable label; without labels a token is named by its id.
 
     Raises ``ValueError`` unless there is one label for each of ``d_vocab`` tokens.
     """
     if labels is None:
         return str
-    texts = [str(label) for label in labels]
+    texts = [printable(str(label)) for label in labels]
     if len(texts) != d_vocab:
         raise ValueError(f"labels must be as many as the logits, {d_vocab}, got {len(texts)}")
     return texts.__getitem__

@@ -45,6 +45,10 @@ class LinkedSlider(ipywidgets.HBox):
         """Return the value for a position of the slider."""
         raise NotImplementedError
 
+    def reach(self, value: float) -> None:
+        """Let the box hold a value beyond its limits: settings made in code may be any that are valid."""
+        self.box.min, self.box.max = min(self.box.min, value), max(self.box.max, value)
+
     def _show(self, _change) -> None:
         with self._lock:
             self.box.value = self.value
@@ -207,7 +211,10 @@ class SamplingControls(ipywidgets.VBox):
         self._moving = True
         try:
             for name in _NAMES:
-                getattr(self, name).value = getattr(change.new, name)
+                control, value = getattr(self, name), getattr(change.new, name)
+                control.reach(value)
+                control.value = value
+            self._offer(change.new.order)
             self.order.value = change.new.order
         finally:
             self._moving = False
@@ -215,12 +222,19 @@ class SamplingControls(ipywidgets.VBox):
         if (now := self._read()) != change.new:
             self.params = now
 
+    def _offer(self, order: str | tuple) -> None:
+        if order not in [value for _, value in self.order.options]:
+            self.order.options = _orders(order)
+
+
+def _orders(order: str | tuple) -> list[tuple[str, str | tuple]]:
+    """Return the choices of an order: the libraries', and one's own where it is none of these."""
+    presets = [(name, name) for name in ORDERS]
+    return presets if order in ORDERS else [*presets, ("as given", order)]
+
 
 def _build(d_vocab: int, params: SamplingParams) -> dict[str, ipywidgets.DOMWidget]:
     """Return one control for each field of the settings, by its name."""
-    orders = [(name, name) for name in ORDERS]
-    if params.order not in ORDERS:
-        orders.append(("as given", params.order))
     p, wide = params, (-100.0, 100.0)
     return {
         "temperature": LinearSlider("temperature", p.temperature, (0.0, 2.0), 0.01, (0.0, 1000.0)),
@@ -233,7 +247,7 @@ def _build(d_vocab: int, params: SamplingParams) -> dict[str, ipywidgets.DOMWidg
         "presence_penalty": LinearSlider("presence", p.presence_penalty, (-2.0, 2.0), 0.05, wide),
         "frequency_penalty": LinearSlider("frequency", p.frequency_penalty, (-2.0, 2.0), 0.05, wide),
         "order": ipywidgets.Dropdown(
-            options=orders,
+            options=_orders(p.order),
             value=p.order,
             description="order of stages",
             style={"description_width": "8.6em"},

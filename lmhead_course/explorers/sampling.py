@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from functools import lru_cache
-from threading import RLock
+from threading import RLock, get_ident
 
 import ipywidgets
 import numpy as np
@@ -20,10 +20,11 @@ from .controls import SamplingControls
 from .learner import LearnerError, run_process
 from .prompt_box import PromptBox
 from .sampling_view import Draw, SamplingView, TokenRow, draw_token, view_of_processed, view_of_ranked
-from .token_table import TokenTable, percent, printable
+from .token_table import TokenTable, percent
 
 # A temperature or a cut keeps the tokens in the model's order, so one ranking serves them all.
 _KEEP_ORDER = {"temperature", "top_k", "top_p", "min_p"}
+NOTHING_TO_COUNT = "Presence and frequency count drawn tokens, and none is drawn yet: press sample."
 
 
 class SamplingExplorer(ipywidgets.VBox):
@@ -59,7 +60,7 @@ class SamplingExplorer(ipywidgets.VBox):
         given = None if logits is None else given_context(logits)
         self._lm, self._process, self._top = lm, process, top
         label = lm.label if lm is not None else labeller(labels, len(given.logits))
-        self._label = lru_cache(maxsize=None)(lambda token_id: printable(label(token_id)))
+        self._label = lru_cache(maxsize=None)(label)
         self._start_params, self._start_text, self._seed = params, clean(prompt), seed
         self._generator = torch.Generator().manual_seed(seed)
         # Callbacks come on the page's thread and on that of a running cell, also at once.
@@ -67,6 +68,7 @@ class SamplingExplorer(ipywidgets.VBox):
         self._context = self._start_context = given
         self._trouble = ""
         self._reading, self._marked, self.draw, self.view = False, None, None, None
+        self._writer = None  # the thread that writes into the prompt box, for as long as it does
         self._build(len(lm.head.weight) if given is None else len(given.logits))
         self._listen()
         if lm is None:
@@ -149,7 +151,7 @@ class SamplingExplorer(ipywidgets.VBox):
                 self._show(view, self.controls.error or trouble)
 
     def _typed(self, change) -> None:
-        if self._context is not None and change.new == self._context.text:
+        if self._writer == get_ident():
             return  # written by "sample" or "reset", which know the tokens
         with self._lock:
             self.draw = self._marked = None
@@ -184,18 +186,26 @@ class SamplingExplorer(ipywidgets.VBox):
             self._context, self._trouble = self._try(lambda: read_on(self._lm, context, token_id))
         self._marked = None  # the next rows are those of another step
         if self._context is not None and self.prompt.value == context.text:  # else it was typed on meanwhile
-            self.prompt.value = self._context.text
+            self._write(self._context.text)
         self._refresh()
+
+    def _write(self, text: str) -> None:
+        """Put a text that has been read into the prompt box; what a learner types meanwhile is still heard."""
+        self._writer = get_ident()
+        try:
+            self.prompt.value = text
+        finally:
+            self._writer = None
 
     def _reset(self, _button=None) -> None:
         self._generator.manual_seed(self._seed)
         with self._model_lock:
             self.draw = self._marked = None
             self._context = self._start_context
-            self.prompt.value = self._start_text
-            self.params = self._start_params
+            self._write(self._start_text)
             if self._context is None:
                 self._read(self._start_text)
+            self.params = self._start_params
         self._refresh()
 
     @torch.no_grad()
@@ -256,7 +266,8 @@ class SamplingExplorer(ipywidgets.VBox):
 
     def _draw_words(self) -> str:
         if self.draw is None:
-            return "“sample” draws one token with these chances."
+            idle = {"presence_penalty", "frequency_penalty"}.intersection(self.params.stages)
+            return NOTHING_TO_COUNT if idle else "“sample” draws one token with these chances."
         words = [str(self.draw)]
         if self.draw.rank > self._top:
             words.append("It is below the rows shown.")
