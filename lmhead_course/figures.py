@@ -482,8 +482,9 @@ def reliability_chart(
     styled(
         figure, title, "confidence: probability of the best token (%)", "how often it came (%)", height=400
     )
-    figure.update_xaxes(range=[0, 100])
-    figure.update_yaxes(range=[0, 100])
+    # Room at the ends, where a marker would be cut in half.
+    figure.update_xaxes(range=[-3, 103], dtick=20)
+    figure.update_yaxes(range=[-5, 105], dtick=20)
     figure.update_layout(margin_t=100)
     return figure
 
@@ -542,3 +543,80 @@ def row_gradients_chart(
         figure.add_vline(mark, line={"color": GREY, "width": 1.5})
     figure.update_layout(legend={"y": -0.2, "yanchor": "top"}, margin={"l": 80, "b": 120, "t": 50})
     return figure
+
+
+def token_tree(
+    labels: Sequence[str],
+    parents: Sequence[int],
+    *,
+    title: str,
+    root: str,
+    paths: Mapping[str, Sequence[int]],
+    notes: Mapping[int, str] | None = None,
+    shown: int = 9,
+) -> go.Figure:
+    """Return a tree of tokens that grows to the right, one row an end; ``paths`` are ways through it with names.
+
+    Node i has ``labels[i]`` and stands behind node ``parents[i]``, which comes before it in the list; −1 is the
+    ``root``. ``paths`` maps a name to the nodes of one way, drawn in a colour and dash of its own; ``notes`` maps a
+    node to a text beside it. Labels are cut to ``shown`` characters.
+    """
+    depth, row = _tree_places(parents)
+    figure = go.Figure()
+    _edges(figure, range(len(labels)), parents, depth, row, "every way", {"color": GREY, "width": 1})
+    for (colour, dash, _), (name, nodes) in zip(_styles(len(paths)), paths.items(), strict=True):
+        _edges(figure, nodes, parents, depth, row, name, {"color": colour, "dash": dash, "width": 3.5})
+    for place, label in [(-1, root), *enumerate(labels)]:
+        note = f"  <i>{escape(notes[place])}</i>" if notes and place in notes else ""
+        figure.add_annotation(
+            x=depth.get(place, 0),
+            y=row.get(place, 0),
+            text=escape(label if place < 0 else _cut(label, shown)) + note,
+            xanchor="left" if note else "center",
+            showarrow=False,
+            yshift=10,
+            font={"size": 11, "family": "monospace"},
+        )
+    ends = 1 + max(row.values(), default=0)
+    styled(figure, title, "new tokens", "", height=int(170 + 42 * ends))
+    figure.update_xaxes(range=[-0.9, max(depth.values(), default=0) + 1.2], dtick=1, showgrid=False)
+    figure.update_yaxes(visible=False, range=[ends - 0.3, -0.8])
+    figure.update_layout(margin={"l": 20, "r": 20, "t": 90})
+    return figure
+
+
+def _tree_places(parents: Sequence[int]) -> tuple[dict[int, int], dict[int, float]]:
+    """Return each node's depth, and its row: an end has a row of its own, any other node that of its first child."""
+    depth, behind = {-1: 0}, {-1: []}
+    for place, parent in enumerate(parents):
+        depth[place], behind[place] = depth[parent] + 1, []
+        behind[parent].append(place)
+    row, waiting, rows = {}, [-1], 0
+    while waiting:
+        place = waiting.pop()
+        row[place] = rows
+        rows += not behind[place]
+        waiting += reversed(behind[place])
+    return depth, row
+
+
+def _edges(
+    figure: go.Figure,
+    nodes: Sequence[int],
+    parents: Sequence[int],
+    depth: Mapping[int, int],
+    row: Mapping[int, float],
+    name: str,
+    line: dict,
+) -> None:
+    """Add the lines that lead to some nodes as one trace, with a dot at each."""
+    pairs = [(parents[place], place) for place in nodes]
+    figure.add_scatter(
+        x=[x for a, b in pairs for x in (depth[a], depth[b], None)],
+        y=[y for a, b in pairs for y in (row[a], row[b], None)],
+        mode="lines+markers",
+        name=escape(name),
+        line=line,
+        marker={"size": 7, "color": line["color"]},
+        hoverinfo="skip",
+    )

@@ -17,10 +17,10 @@ def _jupyter_server_extension_points() -> list[dict]:
 
 def _load_jupyter_server_extension(server) -> None:
     settings = server.web_app.settings
-    settings[_CLASS] = prompt(settings[_CLASS])
+    settings[_CLASS] = without_delay(settings[_CLASS])
 
 
-def prompt(usual: type) -> type:
+def without_delay(usual: type) -> type:
     """Return a class of connections between page and kernel like the usual one, which sends small packets at once."""
 
     class PromptConnection(usual):

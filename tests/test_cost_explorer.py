@@ -124,6 +124,17 @@ def test_the_sentence_says_what_limits_each_step(explorer):
     assert "is bound by arithmetic" in view_of_cost(params).sentence
 
 
+def test_the_roofline_has_titles_and_keeps_its_axes_when_a_device_changes(explorer):
+    def axes():
+        return explorer.figure.layout.xaxis.range, explorer.figure.layout.yaxis.range
+
+    before = axes()
+    explorer.device.value = "NVIDIA A100 80GB (SXM)"
+    assert axes() == before
+    assert "FLOPs a byte" in explorer.figure.layout.xaxis.title.text
+    assert explorer.figure.layout.title.text == "Roofline: NVIDIA A100 80GB (SXM)"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

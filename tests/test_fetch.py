@@ -293,3 +293,17 @@ def test_damage_that_keeps_the_size_is_named_with_the_folder_to_delete(small, mo
     monkeypatch.setattr("lmhead_course.models.fetch", lambda: fetch(small))
     with pytest.raises(RuntimeError, match=r"small-1 cannot be read: .*Delete that folder"):
         load_model(device="cpu")
+
+
+def test_what_a_killed_download_left_is_removed_even_when_the_model_is_there(empty_cache, monkeypatch):
+    folder = empty_cache / "tiny"
+    folder.mkdir()
+    (folder / "a").write_bytes(b"abc")
+    (folder / module.MANIFEST).write_text(json.dumps({"files": {"a": {"bytes": 3}}}))
+    left = empty_cache / ".tiny-killed"
+    left.mkdir()
+    (left / "model.gguf").write_bytes(b"half")
+    monkeypatch.setattr(module, "STALE_SECONDS", -1)
+    fetch(dataclasses.replace(SMOLLM2, folder="tiny"))
+    assert not left.exists()
+    assert is_complete(folder)

@@ -113,3 +113,21 @@ def test_a_tensor_may_be_drawn_from_any_device():
 def test_a_title_is_text_and_never_markup():
     figure = figures.line_chart([1], {"a": [1]}, title="<script>", x_title="x", y_title="y")
     assert figure.layout.title.text == "&lt;script&gt;"
+
+
+def test_a_tree_has_a_row_for_each_end_and_a_column_for_each_token():
+    labels, parents = ["a", "b", "<c>", "d"], [-1, 0, 0, 1]
+    figure = figures.token_tree(
+        labels, parents, title="T", root="text", paths={"best": [0, 1, 3]}, notes={2: "$2$"}
+    )
+    texts = {one.text: (one.x, one.y) for one in figure.layout.annotations}
+    assert texts == {
+        "text": (0, 0),
+        "a": (1, 0),
+        "b": (2, 0),
+        "d": (3, 0),
+        "&lt;c&gt;  <i>&#36;2&#36;</i>": (2, 1),
+    }
+    every, best = figure.data
+    assert [x for x in best.x if x is not None] == [0, 1, 1, 2, 2, 3]
+    assert (every.line.width, best.line.width) == (1, 3.5)

@@ -5,6 +5,8 @@ from .cost import CostExplorer
 from .cost_view import CostParams, CostView, Side
 from .draws import DrawsExplorer
 from .draws_view import DrawsView
+from .generation import GenerationExplorer
+from .generation_view import GenerationView
 from .lens import LensExplorer
 from .lens_view import LensParams, LensView
 from .loss import LossExplorer
@@ -20,6 +22,9 @@ from .softmax_bars import SoftmaxBars
 from .softmax_explorer import SoftmaxExplorer
 from .softmax_view import SoftmaxParams, SoftmaxRow, SoftmaxView
 from .token_table import TokenTable
+from .token_tree import TokenTree
+from .tying import TyingExplorer
+from .tying_view import TyingParams, TyingView
 
 __all__ = [
     "CostExplorer",
@@ -28,6 +33,8 @@ __all__ = [
     "Draw",
     "DrawsExplorer",
     "DrawsView",
+    "GenerationExplorer",
+    "GenerationView",
     "LensExplorer",
     "LensParams",
     "LensView",
@@ -55,4 +62,8 @@ __all__ = [
     "StepSlider",
     "TokenRow",
     "TokenTable",
+    "TokenTree",
+    "TyingExplorer",
+    "TyingParams",
+    "TyingView",
 ]

@@ -74,8 +74,8 @@ GB_STOPS = [
     5000.0,
 ]
 GB_STOPS += [8000.0, 10_000.0]
-GFLOP_STOPS = [mantissa * 10.0**power for power in range(1, 6) for mantissa in (1, 2, 3, 5, 7)]
-GFLOP_STOPS += [989e3, 2e6, 5e6]
+TFLOP_STOPS = [mantissa * 10.0**power for power in range(-2, 3) for mantissa in (1, 2, 3, 5, 7)]
+TFLOP_STOPS += [989.0, 2000.0, 5000.0]
 LABEL = {"description_width": "8.6em"}
 
 
@@ -84,7 +84,7 @@ class CostExplorer(ipywidgets.VBox):
 
     ``a`` and ``b`` are panels with a picker (``.model``, names from the catalog, "your own sizes", for b also
     "nobody") and sliders ``.d_model``, ``.d_vocab``, ``.layers``; shared are ``batch``, ``length``, ``dtype``,
-    ``device`` (a picker), ``bandwidth`` (GB/s) and ``arithmetic`` (GFLOP/s). Each has a trait ``value``. A model that
+    ``device`` (a picker), ``bandwidth`` (GB/s) and ``arithmetic`` (TFLOP/s). Each has a trait ``value``. A model that
     is picked moves its sliders; a slider that is moved leaves the model's name and says "(changed)".
 
     ``machine`` adds a measured device to the picker and starts with it. ``view`` is what is shown, ``sentence`` the
@@ -105,7 +105,7 @@ class CostExplorer(ipywidgets.VBox):
     def params(self) -> CostParams:
         """What the controls say now."""
         sides = tuple(side for side in (self.a.side, self.b.side) if side is not None)
-        rates = Device(self.device.value, self.bandwidth.value * 1e9, self.arithmetic.value * 1e9)
+        rates = Device(self.device.value, self.bandwidth.value * 1e9, self.arithmetic.value * 1e12)
         return CostParams(sides, self.batch.value, self.length.value, self.dtype.value, rates)
 
     def compute(self, params: CostParams) -> CostView:
@@ -129,7 +129,7 @@ class CostExplorer(ipywidgets.VBox):
         self.dtype = _picker("numbers in", list(BYTES), "bfloat16")
         self.device = _picker("device", [*self._devices, OWN_RATES], first.name)
         self.bandwidth = StepSlider("GB/s", float(first.bandwidth / 1e9), GB_STOPS, limit=1e6)
-        self.arithmetic = StepSlider("GFLOP/s", float(first.flops / 1e9), GFLOP_STOPS, limit=1e9)
+        self.arithmetic = StepSlider("TFLOP/s", float(first.flops / 1e12), TFLOP_STOPS, limit=1e6)
         self.words, self.table = Words(), ipywidgets.HTML()
         self.table.add_class("jp-RenderedHTMLCommon")
         shared = [
@@ -137,6 +137,8 @@ class CostExplorer(ipywidgets.VBox):
             ipywidgets.VBox([self.device, self.bandwidth, self.arithmetic]),
         ]
         stepped = [self.batch, self.length, self.bandwidth, self.arithmetic, *self.a.sliders, *self.b.sliders]
+        for slider in stepped:
+            slider.box.layout.width = "16.5em"  # room for 128256
         names = SliderNames(stops={slider.box.description: slider.texts for slider in stepped})
         controls = ipywidgets.VBox([_two(self.a, self.b), _two(*shared), names])
         controls.add_class("lmhead-controls")
@@ -173,7 +175,7 @@ class CostExplorer(ipywidgets.VBox):
                 self._moving = True
                 try:
                     self.bandwidth.value = device.bandwidth / 1e9
-                    self.arithmetic.value = device.flops / 1e9
+                    self.arithmetic.value = device.flops / 1e12
                 finally:
                     self._moving = False
         self._refresh()
@@ -263,9 +265,10 @@ class SidePanel(ipywidgets.VBox):
 
 
 def _html(view: CostView) -> str:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("", *view.names))
+    # Two lines high, so that nothing moves when "(changed)" joins a name.
+    head = "".join(f'<th scope="col" style="height:2.6em">{escape(name)}</th>' for name in ("", *view.names))
     body = "".join(
-        f'<tr><th scope="row" style="text-align:left">{escape(row[0])}</th>'
+        f'<tr><th scope="row" style="text-align:left;white-space:nowrap">{escape(row[0])}</th>'
         + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
         + "</tr>"
         for row in view.rows

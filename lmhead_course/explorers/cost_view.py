@@ -135,15 +135,15 @@ class CostView:
         p = self.params
         logits = [side.head.logits_bytes(p.batch * p.length, p.dtype) for side in p.sides]
         return [
-            ["head: one V × d matrix", *(count(side.head.parameters) for side in p.sides)],
+            ["one V × d matrix", *(count(side.head.parameters) for side in p.sides)],
             ["all parameters", *(("≈ " * side.changed) + count(side.total) for side in p.sides)],
             ["share of one matrix", *(f"{100 * side.share:.1f} %" for side in p.sides)],
             ["both ends", *("one matrix" if side.tied else "two matrices" for side in p.sides)],
             ["FLOPs a token, 2·d·V", *(count(side.head.flops()) for side in p.sides)],
             [f"weights, {p.dtype}", *(size(side.head.weight_bytes(p.dtype)) for side in p.sides)],
-            ["one step: FLOPs a byte", *(f"{work.point[0]:.3g}" for work in self.step)],
+            ["one step: FLOPs/byte", *(plain(work.point[0]) for work in self.step)],
             ["one step, at best", *(f"{duration(work.seconds)} ({work.bound})" for work in self.step)],
-            ["all positions: FLOPs a byte", *(f"{work.point[0]:.3g}" for work in self.whole)],
+            ["all positions: FLOPs/byte", *(plain(work.point[0]) for work in self.whole)],
             ["all positions, at best", *(f"{duration(work.seconds)} ({work.bound})" for work in self.whole)],
             ["logits of all positions", *(size(amount) for amount in logits)],
             ["… and their gradient", *(size(2 * amount) for amount in logits)],
@@ -213,6 +213,11 @@ def duration(seconds: float) -> str:
         if seconds * factor >= 1:
             return f"{seconds * factor:,.3g} {unit}" if seconds < 1000 else f"{seconds:,.0f} s"
     return f"{seconds * 1e9:.3g} ns"
+
+
+def plain(n: float) -> str:
+    """Return a number with three figures, or all that stand before the point: 0.998, 57.5, 3,740."""
+    return f"{n:,.0f}" if n >= 100 else f"{n:.3g}"
 
 
 def _scaled(n: float, base: int, units: list[str]) -> str:

@@ -19,6 +19,8 @@ from .token_table import percent
 COLUMNS = 12
 """How many positions are drawn: the labels of more would not fit a page of 800 pixels."""
 CANDIDATES = 8
+NAME = 11
+"""How many characters of a token's name fit into a column of figures."""
 QUANTITIES = ("probability of the top token", "rank of the word", "entropy (bits)")
 
 
@@ -104,11 +106,12 @@ def view_of(scene: LensScene, params: LensParams) -> LensView:
     labels = tuple(tuple(map(scene.label, line)) for line in reading.top.tolist())
     word = (scene.label(params.word), int(rank_of(logits, params.word)), p[params.word].item())
     sentence = _sentence(scene, params, reading, column, candidates[0], word)
-    readouts = [[f"{place} · {name}", percent(x)] for place, (name, x) in enumerate(candidates, 1)]
+    # Cut, so that a token of 30 spaces does not push everything below it down.
+    readouts = [[f"{place} · {name[:NAME]}", percent(x)] for place, (name, x) in enumerate(candidates, 1)]
     readouts += [
         ["entropy", f"{entropy(p, base=2).item():.2f} bits"],
-        [f"rank of {word[0]}", f"{word[1]:,}"],
-        [f"probability of {word[0]}", percent(word[2])],
+        [f"rank of {word[0][:NAME]}", f"{word[1]:,}"],
+        [f"p of {word[0][:NAME]}", percent(word[2])],
         ["length of the stream", f"{state.norm().item():.1f}"],
     ]
     return LensView(params, reading, scene.tokens, labels, candidates, sentence, readouts)
@@ -135,13 +138,14 @@ def figure_of(scene: LensScene, view: LensView) -> go.Figure:
         view.labels,
         values.numpy(),
         view.tokens,
-        title=f"Top token; colour: {what}; {how} the norm",
+        title=f"{what}, {how} the norm",
         unit=unit,
         low=low,
         high=high,
         log=log,
         hover=_hovers(scene, view),
         chosen=(view.params.layer, column_of(scene, view.params)),
+        shown=7 if len(view.tokens) <= 8 else 5,
     )
 
 

@@ -14,10 +14,9 @@ from ..figures import gradient_bars, loss_curve, reliability_chart
 from ..toy import LABELS, toy_logits
 from .context import given_context
 from .context import labeller as labeller_of
-from .controls import SliderNames
+from .controls import LinearSlider, SliderNames
 from .loss_view import CURVE, LossParams, LossView, view_of_loss
 from .plot import Plot
-from .softmax_explorer import GridSlider
 from .token_table import printable
 from .words import Words
 
@@ -110,8 +109,8 @@ class LossExplorer(ipywidgets.VBox):
             style={"description_width": "8.6em"},
             layout=ipywidgets.Layout(width="20em", max_width="100%"),
         )
-        self.logit = GridSlider("its logit", start.logit, CURVE, 0.1, (-LIMIT, LIMIT))
-        self.epsilon = GridSlider("smoothing ε", start.epsilon, (0.0, 0.5), 0.01, (0.0, 0.99))
+        self.logit = LinearSlider("its logit", start.logit, CURVE, 0.1, (-LIMIT, LIMIT))
+        self.epsilon = LinearSlider("smoothing ε", start.epsilon, (0.0, 0.5), 0.01, (0.0, 0.99))
         self.reset_button = ipywidgets.Button(description="reset", tooltip="back to the first settings")
         self.reset_button.layout = ipywidgets.Layout(width="6em")
         first = ipywidgets.HBox([self.target, self.reset_button])
@@ -178,12 +177,12 @@ class LossExplorer(ipywidgets.VBox):
 
 def _pictures(view: LossView) -> list[go.Figure]:
     epsilon, (low, high) = view.params.epsilon, CURVE
-    curves = {"−ln p": view.curve_plain}
+    curves = {"−ln p": list(view.curve_plain)}
     if epsilon:
-        curves = {f"against q, ε = {epsilon:g}": view.curve} | curves
+        curves = {f"against q, ε = {epsilon:g}": list(view.curve)} | curves
     point = min(max(view.params.logit, low), high), view.loss
     curve = loss_curve(
-        view.curve_x, curves, point, view.true.gradient, title="Loss over the true token's logit"
+        list(view.curve_x), curves, point, view.true.gradient, title="Loss over the true token's logit"
     )
     curve.update_xaxes(range=[low, high])
     curve.update_yaxes(range=[-0.6, HIGHEST])

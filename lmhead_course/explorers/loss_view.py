@@ -111,11 +111,13 @@ class LossView:
     def _about_trust(self) -> str:
         if self.after is None:
             return ""
-        gap = 100 * self.after.gap
-        how = "about as sure as it is right" if abs(gap) < 1 else ("too sure" if gap > 0 else "too modest")
+        gap, n, right = self.after.gap, len(self.made.confidence), self.made.accuracy
+        chance = abs(gap) < 2 * math.sqrt(right * (1 - right) / n)  # two standard errors of an accuracy
+        how = "as sure as it is right, within chance" if chance else ("too sure" if gap > 0 else "too modest")
+        side = "above" if gap > 0 else "below"
         return (
-            f"Over {len(self.made.confidence):,} predictions the model is {how}: {abs(gap):.1f} points "
-            f"{'above' if gap > 0 else 'below'} its accuracy."
+            f"Over {n:,} predictions the model is {how}: its confidence is {100 * abs(gap):.1f} points {side} its "
+            "accuracy."
         )
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 REPOSITORY = Path(__file__).parents[2]
 SCREENSHOTS = REPOSITORY / "screenshots"
 CHROMIUM = os.environ.get("LMHEAD_COURSE_CHROMIUM", "/usr/bin/chromium")
-# The last six keep Chromium itself from calling home; the page's own requests are watched by `Lab`.
+# Most of these keep Chromium itself from calling home; the page's own requests are watched by `Lab`.
 CHROMIUM_ARGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -28,8 +28,6 @@ CHROMIUM_ARGS = [
     "--disable-sync",
 ]
 LOCAL_SCHEMES = {"data", "blob", "about"}
-# What JupyterLab 4.6 writes to the console by itself, with none of our widgets on the page.
-TOLERATED = ()
 
 
 @dataclass
@@ -126,10 +124,10 @@ class Lab:
         self.page.on("console", lambda message: message.type == "error" and self._note(message.text))
         self.page.on("pageerror", lambda error: self._note(str(error)))
         self.page.context.on("request", lambda request: self._watch(request.url))
+        self.page.on("websocket", lambda socket: self._watch(socket.url))
 
     def _note(self, text: str) -> None:
-        if not any(known in text for known in TOLERATED):
-            self.errors.append(text)
+        self.errors.append(text)
 
     def _watch(self, url: str) -> None:
         parts = urlsplit(url)
