@@ -500,35 +500,33 @@ def row_gradients_chart(
     *,
     title: str,
     decades: tuple[int, int],
+    total: ArrayLike | None = None,
     mark: float | None = None,
 ) -> go.Figure:
     """Return the gradient norm of every row (n,) by path, over the row's frequency rank, both axes logarithmic.
 
-    ``paths`` maps a path's name to norms (n,). A row that is ``seen`` (n,) in the batch has a filled sign, any other a
-    hollow one. The y axis spans ``decades`` (powers of ten); a norm of 0, which no logarithm has, is drawn on a line of
-    its own below. ``mark`` is a rank to point out.
+    ``paths`` maps the names of two paths to norms (n,). A row that is ``seen`` (n,) in the batch has a filled sign, any
+    other a hollow one; ``total`` (n,), the norms of the sum, are dashes. The y axis spans ``decades`` (powers of ten);
+    a norm of 0, which no logarithm has, is drawn on a line of its own below. ``mark`` is a rank to point out.
     """
     x, seen = _array(ranks), _array(seen).astype(bool)
     zero = decades[0] - 0.8
     figure = go.Figure()
-    styles = _styles(len(paths))
-    for (colour, _, symbol), (name, norms) in zip(styles, paths.items(), strict=True):
-        norms = _array(norms)
-        y = np.where(norms > 0, norms, 10.0**zero)
-        for there, suffix in ((True, "row in the batch"), (False, "row not in it")):
-            figure.add_scatter(
-                x=x[seen == there],
-                y=y[seen == there],
-                mode="markers",
-                name=f"{escape(name)}, {suffix}",
-                marker={
-                    "color": colour,
-                    "symbol": symbol if there else f"{symbol}-open",
-                    "size": 8 if there else 6,
-                    "line": {"width": 1},
-                },
-                hoverinfo="skip",
-            )
+    for colour, symbol, (name, norms) in zip(
+        (BLUE, ORANGE), ("circle", "square"), paths.items(), strict=True
+    ):
+        y = np.where(_array(norms) > 0, _array(norms), 10.0**zero)
+        for there, suffix, sign in (
+            (True, "row in the batch", symbol),
+            (False, "row not in it", f"{symbol}-open"),
+        ):
+            marker = {"color": colour, "symbol": sign, "size": 8 if there else 6, "line": {"width": 1}}
+            at, label = seen == there, f"{escape(name)}, {suffix}"
+            figure.add_scatter(x=x[at], y=y[at], mode="markers", name=label, marker=marker, hoverinfo="skip")
+    if total is not None:
+        marker = {"symbol": "line-ew-open", "size": 11, "color": GREEN, "line": {"width": 2}}
+        sums = _array(total)
+        figure.add_scatter(x=x, y=sums, mode="markers", name="their sum", marker=marker, hoverinfo="skip")
     styled(figure, title, "token, by its frequency rank in the text", "gradient norm of its row", height=430)
     ticks = list(range(decades[0], decades[1] + 1))
     figure.update_yaxes(
@@ -537,7 +535,7 @@ def row_gradients_chart(
         tickvals=[10.0**zero, *(10.0**tick for tick in ticks)],
         ticktext=["exactly 0", *(f"10<sup>{tick}</sup>" for tick in ticks)],
     )
-    figure.update_xaxes(type="log", range=[-0.05, float(np.log10(x.max())) + 0.05])
+    figure.update_xaxes(type="log", dtick=1, range=[-0.05, float(np.log10(x.max())) + 0.05])
     figure.add_hline(10.0 ** (zero + 0.4), line={"color": GREY, "dash": "dot", "width": 1})
     if mark is not None:
         figure.add_vline(mark, line={"color": GREY, "width": 1.5})
@@ -572,16 +570,17 @@ def token_tree(
             x=depth.get(place, 0),
             y=row.get(place, 0),
             text=escape(label if place < 0 else _cut(label, shown)) + note,
-            xanchor="left" if note else "center",
+            xanchor="right" if place < 0 else "left" if note else "center",
             showarrow=False,
-            yshift=10,
+            xshift=-10 if place < 0 else 0,
+            yshift=0 if place < 0 else 10,
             font={"size": 11, "family": "monospace"},
         )
-    ends = 1 + max(row.values(), default=0)
+    ends = 1 + max(row.values())
     styled(figure, title, "new tokens", "", height=int(170 + 42 * ends))
-    figure.update_xaxes(range=[-0.9, max(depth.values(), default=0) + 1.2], dtick=1, showgrid=False)
+    figure.update_xaxes(range=[-0.1, max(depth.values()) + 0.8], dtick=1, showgrid=False, zeroline=False)
     figure.update_yaxes(visible=False, range=[ends - 0.3, -0.8])
-    figure.update_layout(margin={"l": 20, "r": 20, "t": 90})
+    figure.update_layout(margin={"l": 30 + 7 * len(root), "r": 20, "t": 90})
     return figure
 
 
@@ -616,7 +615,7 @@ def _edges(
         y=[y for a, b in pairs for y in (row[a], row[b], None)],
         mode="lines+markers",
         name=escape(name),
-        line=line,
+        line={"shape": "vh", **line},  # down from the parent, then along: no line crosses a label
         marker={"size": 7, "color": line["color"]},
         hoverinfo="skip",
     )

@@ -12,6 +12,7 @@ from ..figures import escape as escape_label
 from ..figures import roofline_chart
 from .controls import SliderNames, StepSlider
 from .cost_view import FREE, CostParams, CostView, Side, view_of_cost
+from .plot import Plot
 from .words import Words
 
 NOBODY = "nobody"
@@ -146,9 +147,8 @@ class CostExplorer(ipywidgets.VBox):
         self.layout = ipywidgets.Layout(max_width="1100px", overflow="visible")
 
     def _picture(self) -> None:
-        self.figure = go.FigureWidget(_roofline(self.view))
-        self.figure.layout.autosize = True
-        box = ipywidgets.VBox([self.figure], layout=ipywidgets.Layout(min_width="0", overflow="hidden"))
+        self.plot = Plot(_roofline(self.view))
+        box = ipywidgets.VBox([self.plot], layout=ipywidgets.Layout(min_width="0", overflow="hidden"))
         table = ipywidgets.VBox([self.table])
         table.layout = ipywidgets.Layout(flex="1 1 400px", min_width="0", overflow="visible")
         box.layout.flex = "1 1 400px"
@@ -205,14 +205,7 @@ class CostExplorer(ipywidgets.VBox):
             return
         self.view = view
         self.table.value = _html(view)
-        figure = _roofline(view)
-        with self.figure.batch_update():
-            for index, trace in enumerate(self.figure.data):
-                new = figure.data[index] if index < len(figure.data) else None
-                trace.visible = new is not None
-                if new is not None:
-                    trace.x, trace.y, trace.name = new.x, new.y, new.name
-            self.figure.layout.title.text = figure.layout.title.text
+        self.plot.show(_roofline(view))
 
 
 class SidePanel(ipywidgets.VBox):
