@@ -1,0 +1,311 @@
+"""Cross-entropy, plain and from hidden states: the value and every gradient are those of the formula and of torch."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lmhead_course import loss as module
+from lmhead_course.loss import cross_entropy, linear_cross_entropy
+from tests.strategies import quick
+from tests.typecheck import refused
+
+LIMITS = {torch.float32: 1e-5, torch.float64: 1e-10}  # of the largest entry
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    """Tiles that the tests' few rows and columns fill many times over."""
+    monkeypatch.setattr(module, "TILE", (4, 8))
+
+
+def oracle(hidden, weight, targets, *, bias=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"):
+    """The definition, position by position, in plain loops; float64 and differentiable."""
+    losses = []
+    for state, target in zip(hidden.reshape(-1, hidden.shape[-1]), targets.flatten().tolist(), strict=True):
+        logits = weight @ state + (0 if bias is None else bias)
+        log_p = logits - torch.logsumexp(logits, 0)
+        q = torch.full_like(log_p, label_smoothing / len(weight))
+        if target == ignore_index:
+            losses.append(log_p.sum() * 0)
+        else:
+            q[target] += 1 - label_smoothing
+            losses.append(-(q * log_p).sum())
+    none = torch.stack(losses).view(targets.shape)
+    counted = (targets != ignore_index).sum()
+    return {"none": none, "sum": none.sum(), "mean": none.sum() / counted}[reduction]
+
+
+def torch_way(hidden, weight, targets, *, bias=None, **settings):
+    logits = F.linear(hidden, weight, bias).reshape(-1, len(weight))
+    result = F.cross_entropy(logits, targets.flatten(), **settings)
+    return result.view(targets.shape) if settings.get("reduction") == "none" else result
+
+
+def case(n=11, d_model=5, d_vocab=19, *, bias=True, dtype=torch.float64, seed=0, ignored=(2, 7)):
+    g = torch.Generator().manual_seed(seed)
+    hidden, weight = torch.randn(n, d_model, generator=g), torch.randn(d_vocab, d_model, generator=g)
+    targets = torch.randint(d_vocab, (n,), generator=g)
+    targets[[i for i in ignored if i < n]] = -100
+    tensors = [hidden, weight] + ([torch.randn(d_vocab, generator=g)] if bias else [])
+    return [t.to(dtype).requires_grad_() for t in tensors], targets
+
+
+def value_and_grads(function, leaves, targets, upstream=None, **settings):
+    """Return the loss and the gradient of Σ upstream · loss for each leaf."""
+    leaves = [leaf.detach().clone().requires_grad_() for leaf in leaves]
+    hidden, weight, *bias = leaves
+    result = function(hidden, weight, targets, bias=bias[0] if bias else None, **settings)
+    total = (result if upstream is None else result * upstream.to(result)).sum()
+    return result.detach(), torch.autograd.grad(total, leaves)
+
+
+def assert_close(got, expected, limit):
+    scale = expected.abs().max().clamp(min=1e-6) if expected.numel() else 1
+    assert got.shape == expected.shape
+    assert got.numel() == 0 or float(((got - expected).abs() / scale).max()) < limit
+
+
+def assert_same(leaves, targets, other=torch_way, upstream=None, limit=None, **settings):
+    ours = value_and_grads(linear_cross_entropy, leaves, targets, upstream, **settings)
+    theirs = value_and_grads(other, leaves, targets, upstream, **settings)
+    limit = limit or LIMITS[leaves[0].dtype]
+    for got, expected in zip((ours[0], *ours[1]), (theirs[0], *theirs[1]), strict=True):
+        assert_close(got, expected, limit)
+
+
+# ---- from hidden states -------------------------------------------------------------------------------------
+
+SETTINGS = list(itertools.product((True, False), (0.0, 0.1, 1.0), ("mean", "sum", "none")))
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=str)
+@pytest.mark.parametrize(("bias", "smoothing", "reduction"), SETTINGS)
+def test_value_and_gradients_are_those_of_torch(dtype, bias, smoothing, reduction):
+    leaves, targets = case(bias=bias, dtype=dtype)
+    upstream = torch.randn(len(targets), dtype=dtype) if reduction == "none" else torch.tensor(3.0)
+    assert_same(leaves, targets, upstream=upstream, label_smoothing=smoothing, reduction=reduction)
+
+
+@pytest.mark.parametrize(("bias", "smoothing", "reduction"), SETTINGS)
+def test_value_and_gradients_are_those_of_the_definition(bias, smoothing, reduction):
+    leaves, targets = case(n=5, bias=bias)
+    upstream = torch.randn(len(targets)) if reduction == "none" else None
+    assert_same(leaves, targets, oracle, upstream, label_smoothing=smoothing, reduction=reduction)
+
+
+@quick
+@given(
+    st.integers(0, 13),
+    st.integers(1, 6),
+    st.integers(1, 25),
+    st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    st.sampled_from([0.0, 0.3]),
+    st.sampled_from(["sum", "none"]),
+)
+def test_sizes_that_no_tile_divides_make_no_difference(n, d_model, d_vocab, tile, smoothing, reduction):
+    leaves, targets = case(n, d_model, d_vocab)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "TILE", tile)
+        assert_same(leaves, targets, limit=1e-9, label_smoothing=smoothing, reduction=reduction)
+
+
+def test_autograd_confirms_the_gradients_numerically():
+    leaves, targets = case(n=5, d_vocab=9)
+    hidden, weight, bias = leaves
+    options = {"label_smoothing": 0.2, "reduction": "none"}
+    assert torch.autograd.gradcheck(
+        lambda h, w, b: linear_cross_entropy(h, w, targets, bias=b, **options), (hidden, weight, bias)
+    )
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 1, 3), (2, 0)])
+def test_leading_dimensions_are_any_and_targets_have_the_same(shape):
+    weight = torch.randn(19, 5, dtype=torch.float64)
+    hidden, targets = torch.randn(*shape, 5, dtype=torch.float64), torch.randint(19, shape)
+    for reduction in ("sum", "none"):
+        assert_same([hidden, weight], targets, reduction=reduction)
+    assert linear_cross_entropy(hidden, weight, targets, reduction="none").shape == shape
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("n", [0, 4])
+def test_a_batch_of_which_nothing_counts_follows_torch(n, smoothing):
+    leaves, targets = case(n, ignored=range(n))
+    assert linear_cross_entropy(*leaves[:2], targets, label_smoothing=smoothing).isnan()
+    for reduction in ("sum", "none"):
+        assert_same(leaves, targets, label_smoothing=smoothing, reduction=reduction)
+    ours = value_and_grads(linear_cross_entropy, leaves, targets, label_smoothing=smoothing)[1]
+    theirs = value_and_grads(torch_way, leaves, targets, label_smoothing=smoothing)[1]
+    for got, expected in zip(ours, theirs, strict=True):
+        assert torch.equal(got, expected)
+
+
+def test_an_ignore_index_inside_the_vocabulary_is_ignored_too():
+    leaves, targets = case(ignored=())
+    assert_same(leaves, targets, ignore_index=int(targets[0]), label_smoothing=0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_half_precision_is_computed_in_single_precision_and_its_gradients_keep_their_dtype(dtype, reduction):
+    leaves, targets = case(dtype=dtype)
+    value, grads = value_and_grads(linear_cross_entropy, leaves, targets, reduction=reduction)
+    in_full = [leaf.detach().float() for leaf in leaves]
+    expected, exact = value_and_grads(torch_way, in_full, targets, reduction=reduction)
+    assert value.dtype == torch.float32
+    assert torch.allclose(value, expected, rtol=1e-5)
+    for grad, wanted in zip(grads, exact, strict=True):
+        assert grad.dtype == dtype
+        # One rounding at the end and no more: half a step of the dtype.
+        step = torch.finfo(dtype).eps * wanted.abs().clamp(min=torch.finfo(dtype).tiny) / 2 + 1e-6
+        assert ((grad.float() - wanted).abs() <= 1.05 * step).all()
+
+
+def test_inside_autocast_nothing_is_rounded():
+    leaves, targets = case(dtype=torch.float32)
+    outside = value_and_grads(linear_cross_entropy, leaves, targets)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = value_and_grads(linear_cross_entropy, leaves, targets)
+    assert torch.equal(inside[0], outside[0])
+    assert all(map(torch.equal, inside[1], outside[1]))
+
+
+def test_logits_of_any_size_do_not_overflow():
+    leaves, targets = case(dtype=torch.float32)
+    assert_same([leaves[0] * 1000, *leaves[1:]], targets)
+
+
+def test_a_bias_of_minus_infinity_masks_tokens_as_in_torch():
+    (hidden, weight, bias), targets = case()
+    masked = bias.detach().clone()
+    masked[:9] = -torch.inf  # a whole tile and one more
+    assert_same([hidden, weight, masked], targets.clamp(min=-100).where(targets < 0, 9 + targets % 10))
+
+
+def test_each_gradient_is_right_also_when_it_is_the_only_one_asked_for():
+    leaves, targets = case()
+    expected = value_and_grads(torch_way, leaves, targets)[1]
+    for position, wanted in enumerate(leaves):
+        hidden, weight, bias = (leaf if leaf is wanted else leaf.detach() for leaf in leaves)
+        loss = linear_cross_entropy(hidden, weight, targets, bias=bias)
+        assert_close(torch.autograd.grad(loss, wanted)[0], expected[position], 1e-10)
+
+
+def test_without_gradients_the_value_is_the_same():
+    (hidden, weight, _), targets = case()
+    with torch.no_grad():
+        value = linear_cross_entropy(hidden, weight, targets)
+    assert not value.requires_grad
+    assert value == linear_cross_entropy(hidden, weight, targets)
+
+
+def test_one_matrix_at_both_ends_collects_both_gradients():
+    def loss(function, matrix, targets):
+        return function(matrix[torch.arange(6)] * 2, matrix, targets)
+
+    targets = torch.arange(6)
+    results = []
+    for function in (linear_cross_entropy, torch_way):
+        matrix = torch.randn(19, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        matrix.requires_grad_()
+        loss(function, matrix, targets).backward()
+        results.append(matrix.grad)
+    assert_close(*results, 1e-10)
+
+
+class Largest(TorchDispatchMode):
+    """Remember the largest tensor that any operation returned."""
+
+    size = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.size = max(self.size, result.numel())
+        return result
+
+
+def test_no_tensor_is_larger_than_a_tile_or_a_gradient():
+    leaves, targets = case(n=64, d_model=3, d_vocab=40)
+    hidden, weight, bias = leaves
+    with Largest() as ours:
+        linear_cross_entropy(hidden, weight, targets, bias=bias, label_smoothing=0.1).backward()
+    with Largest() as naive:
+        torch_way(hidden, weight, targets, bias=bias).backward()
+    assert naive.size == 64 * 40
+    assert ours.size <= max(hidden.numel(), weight.numel())
+
+
+def test_inputs_are_left_as_they_were():
+    leaves, targets = case()
+    before = [t.detach().clone() for t in (*leaves, targets)]
+    linear_cross_entropy(leaves[0], leaves[1], targets, bias=leaves[2]).backward()
+    assert all(map(torch.equal, before, (*leaves, targets)))
+
+
+def test_a_second_derivative_is_refused_and_not_silently_wrong():
+    (hidden, weight, _), targets = case()
+    loss = linear_cross_entropy(hidden, weight, targets)
+    with pytest.raises(RuntimeError, match="only once"):
+        torch.autograd.grad(loss, hidden, create_graph=True)
+
+
+def test_the_graph_can_be_kept_for_a_second_backward_with_the_same_result():
+    (hidden, weight, _), targets = case()
+    loss = linear_cross_entropy(hidden, weight, targets)
+    first, second = (torch.autograd.grad(loss, weight, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)
+
+
+# ---- the formula as it stands -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_the_written_out_cross_entropy_is_torchs(smoothing, reduction):
+    logits = torch.randn(7, 19, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([3, 0, -100, 18, 5, 5, -100])
+    settings = {"label_smoothing": smoothing, "reduction": reduction}
+    ours, theirs = (f(logits, targets, **settings) for f in (cross_entropy, F.cross_entropy))
+    assert torch.allclose(ours, theirs, rtol=1e-12)
+    grads = [torch.autograd.grad(loss.sum(), logits)[0] for loss in (ours, theirs)]
+    assert torch.allclose(*grads, atol=1e-14)
+
+
+def test_the_toy_by_hand():
+    logits = torch.tensor([2.3, 1.5, 3.8, 0.5, 1.2])
+    assert cross_entropy(logits, torch.tensor(2)).item() == pytest.approx(0.3609, abs=1e-4)  # −ln 0.6971
+
+
+def test_nothing_that_counts_gives_nan_for_the_mean_and_0_for_the_sum():
+    logits, targets = torch.randn(3, 4), torch.full((3,), -100)
+    assert cross_entropy(logits, targets).isnan()
+    assert cross_entropy(logits, targets, reduction="sum") == 0
+
+
+# ---- what is refused ----------------------------------------------------------------------------------------
+
+HIDDEN, WEIGHT = torch.randn(3, 4), torch.randn(5, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"targets": torch.tensor([0, 5, 1])}, ("targets", "[0, 5)", "got 5")),
+        ({"targets": torch.tensor([0, -1, 1])}, ("targets", "ignore_index=-100", "got -1")),
+        ({"targets": torch.tensor([0, 1])}, ("targets", "(3,)", "(2,)")),
+        ({"weight": torch.randn(5, 3)}, ("hidden", "weight", "(5, 3)")),
+        ({"bias": torch.randn(4)}, ("bias", "(5,)", "(4,)")),
+        ({"label_smoothing": 1.5}, ("label_smoothing", "[0, 1]", "1.5")),
+        ({"reduction": "max"}, ("reduction", "mean, sum, none", "max")),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(change, words):
+    settings = {"targets": torch.tensor([0, 1, 2]), "weight": WEIGHT} | change
+    with refused(*words):
+        linear_cross_entropy(HIDDEN, **settings)
