@@ -573,7 +573,8 @@ def token_tree(
             xanchor="right" if place < 0 else "left" if note else "center",
             showarrow=False,
             xshift=-10 if place < 0 else 0,
-            yshift=0 if place < 0 else 10,
+            # Neighbours at two heights: side by side long ones would run into each other.
+            yshift=0 if place < 0 else 10 + 12 * (depth[place] % 2),
             font={"size": 11, "family": "monospace"},
         )
     ends = 1 + max(row.values())

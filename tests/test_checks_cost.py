@@ -6,38 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lmhead_course.checks import Exercise
 from lmhead_course.checks import cost as ex
-
-EXERCISES = {name: value for name, value in vars(ex).items() if isinstance(value, Exercise)}
-
-
-def solved(exercise: Exercise):
-    """Run an exercise's own solution, as a learner would paste it, and return its answer."""
-    namespace = {"torch": torch, "math": math}
-    exec(exercise.solution().text, namespace)
-    functions = [value for name, value in namespace.items() if name.startswith("my_")]
-    return functions[0] if functions else namespace["answer"]
-
-
-def stub(*args): ...  # fmt: skip
-
-
-@pytest.mark.parametrize("name", EXERCISES)
-def test_the_solution_shown_to_learners_is_right(name):
-    assert EXERCISES[name].check(solved(EXERCISES[name])).passed is True
-
-
-@pytest.mark.parametrize("name", EXERCISES)
-def test_every_exercise_has_a_hint_that_is_not_the_solution(name):
-    assert EXERCISES[name].hint().text
-    assert EXERCISES[name].hint().text != EXERCISES[name].solution().text
-
-
-@pytest.mark.parametrize("name", EXERCISES)
-def test_a_stub_is_not_attempted_and_not_wrong(name):
-    takes_a_number = name in {"gpt2_share", "ridge_batch"}
-    assert EXERCISES[name].check(... if takes_a_number else stub).passed is None
 
 
 def wrong(exercise, *cases):

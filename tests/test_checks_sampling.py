@@ -3,32 +3,9 @@
 import pytest
 import torch
 
-from lmhead_course.checks import Exercise
 from lmhead_course.checks import sampling as ex
 from lmhead_course.softmax import softmax
-from lmhead_course.toy import toy_logits
-
-EXERCISES = {name: value for name, value in vars(ex).items() if isinstance(value, Exercise)}
-
-
-def solved(exercise: Exercise):
-    """Run an exercise's own solution, as a learner would paste it, and return its answer."""
-    namespace = {"torch": torch, "softmax": softmax, "toy_logits": toy_logits, "ALLOWED_IDS": ex.ALLOWED_IDS}
-    exec(exercise.solution().text, namespace)
-    functions = [value for name, value in namespace.items() if name.startswith("my_")]
-    return functions[0] if functions else namespace["answer"]
-
-
-@pytest.mark.parametrize("name", EXERCISES)
-def test_the_solution_shown_to_learners_is_right(name):
-    assert EXERCISES[name].check(solved(EXERCISES[name])).passed is True
-
-
-@pytest.mark.parametrize("name", EXERCISES)
-def test_every_exercise_has_a_hint_that_is_not_the_solution(name):
-    assert EXERCISES[name].hint().text
-    assert EXERCISES[name].hint().text != EXERCISES[name].solution().text
-
+from tests.solving import solved
 
 # ---- functions with faults that learners make -------------------------------------------------------------
 
@@ -64,7 +41,7 @@ def right_nucleus(before, mass, p):
 
 
 def top_p_in_place(logits, p):
-    result = solved(ex.top_p)(logits.clone(), p)
+    result = solved(ex.top_p, ex=ex)(logits.clone(), p)
     logits.copy_(result)
     return logits
 
@@ -77,7 +54,7 @@ def top_p_for_one_row_only(logits, p):
 
 
 def top_p_as_probabilities(logits, p):
-    return softmax(solved(ex.top_p)(logits, p))
+    return softmax(solved(ex.top_p, ex=ex)(logits, p))
 
 
 def top_p_ascending(logits, p):
@@ -146,8 +123,8 @@ def top_k_needs_k_below_v(logits, k):
         (top_k_smallest, "the largest logits"),
         (top_k_highest_ids, "lowest ids"),
         (top_k_needs_k_below_v, "RuntimeError"),
-        (lambda logits, k: solved(ex.top_k)(logits, max(1, k - 1)), "should keep"),
-        (lambda logits, k: solved(ex.top_k)(logits, k) * 2, "changes their logits"),
+        (lambda logits, k: solved(ex.top_k, ex=ex)(logits, max(1, k - 1)), "should keep"),
+        (lambda logits, k: solved(ex.top_k, ex=ex)(logits, k) * 2, "changes their logits"),
     ],
 )
 def test_a_wrong_top_k_is_told_what_is_wrong(wrong, words):

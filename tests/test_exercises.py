@@ -1,7 +1,10 @@
 """What every exercise does, whatever it asks."""
 
+import pytest
+
 from lmhead_course.checks import Exercise
 from lmhead_course.checks.exercise import call
+from tests import solving
 
 
 def is_seven(answer):
@@ -64,3 +67,41 @@ def test_hint_and_solution_stand_folded_below_the_verdict_as_text_not_markup():
 
 def test_a_learners_text_is_never_markup():
     assert "<script>" not in exercise().check("<script>alert(1)</script>")._repr_html_()
+
+
+# ---- and every exercise that there is ------------------------------------------------------------------------
+
+ALL = [(module, name) for module in solving.modules() for name in solving.exercises_of(module)]
+every_exercise = pytest.mark.parametrize(
+    ("module", "name"), ALL, ids=[f"{module.__name__.rpartition('.')[2]}.{name}" for module, name in ALL]
+)
+
+
+def answer_of(module, name):
+    return solving.solved(getattr(module, name), ex=module)
+
+
+@pytest.mark.parametrize("module", solving.modules(), ids=lambda module: module.__name__.rpartition(".")[2])
+def test_a_notebook_has_at_least_four_exercises(module):
+    assert len(solving.exercises_of(module)) >= 4
+
+
+@every_exercise
+def test_the_solution_shown_to_learners_is_right(module, name):
+    verdict = getattr(module, name).check(answer_of(module, name))
+    assert verdict.passed is True, verdict
+
+
+@every_exercise
+def test_an_unattempted_stub_says_so_and_does_not_raise(module, name):
+    exercise = getattr(module, name)
+    stub = (lambda *args, **kwargs: ...) if callable(answer_of(module, name)) else ...
+    assert exercise.check(stub).passed is None
+    assert exercise.check(...).passed is None
+
+
+@every_exercise
+def test_the_hint_is_not_the_solution(module, name):
+    exercise = getattr(module, name)
+    assert exercise.hint().text
+    assert exercise.hint().text != exercise.solution().text

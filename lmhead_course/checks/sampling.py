@@ -379,7 +379,7 @@ allow_only = Exercise(
     """,
     solution="""
         def my_stage(logits, prompt=None, generated=None):
-            ids = list(ALLOWED_IDS)
+            ids = list(ex.ALLOWED_IDS)
             masked = torch.full_like(logits, -torch.inf)
             masked[..., ids] = logits[..., ids]
             return masked
