@@ -34,14 +34,14 @@ def made_up_logits(d_vocab: int) -> torch.Tensor:
     return 2.5 * torch.randn(d_vocab, generator=torch.Generator().manual_seed(0))
 
 
-def peer(logits: torch.Tensor, temperature: float) -> list:
+def peer(logits: torch.Tensor, temperature: float = 1.0, p: float = P) -> list:
     """Return the 30 most probable tokens through transformers' processors."""
     from transformers.generation import logits_process as hf
 
     chain = hf.LogitsProcessorList()
     if temperature != 1:
         chain.append(hf.TemperatureLogitsWarper(temperature))
-    chain.append(hf.TopPLogitsWarper(P))
+    chain.append(hf.TopPLogitsWarper(p))
     scores = chain(torch.zeros(1, 1, dtype=torch.long), logits[None])
     values, ids = scores.softmax(dim=-1)[0].topk(TOP)
     return list(zip(ids.tolist(), values.tolist(), strict=True))
@@ -50,18 +50,19 @@ def peer(logits: torch.Tensor, temperature: float) -> list:
 def cases(logits: torch.Tensor) -> dict[str, tuple[Callable, Callable]]:
     """Return, by the row's name, our way and the peer's."""
     ranked = RankedLogits(logits)
-    # Temperatures that no side has seen; each side has its own counter, so both get the same ones.
+    # Temperatures that no side has seen, and values of p around 0.9; each side counts for itself, so both get the same.
     mine, theirs = ((0.5 + step / 1024 for step in count(1)) for _ in range(2))
+    my_p, their_p = ((P + (step % 64 - 32) / 1024 for step in count(1)) for _ in range(2))
 
-    def move(source: RankedLogits, temperature: float = 1.0):
-        return source.distribution(SamplingParams(temperature=temperature, top_p=P), top=TOP)
+    def move(source: RankedLogits, temperature: float = 1.0, p: float = P):
+        return source.distribution(SamplingParams(temperature=temperature, top_p=p), top=TOP)
 
-    known = (lambda: move(ranked), lambda: peer(logits, 1.0))
+    dragged = (lambda: move(ranked, p=next(my_p)), lambda: peer(logits, p=next(their_p)))
     return {
-        DRAG: known,
-        ALONE: known,
+        DRAG: dragged,
+        ALONE: dragged,
         NEW_TEMPERATURE: (lambda: move(ranked, next(mine)), lambda: peer(logits, next(theirs))),
-        NEW_PROMPT: (lambda: move(RankedLogits(logits)), lambda: peer(logits, 1.0)),
+        NEW_PROMPT: (lambda: move(RankedLogits(logits)), lambda: peer(logits)),
     }
 
 
@@ -80,7 +81,7 @@ def measure(d_vocab: int, row: str, turns: int = 9) -> tuple[Timing, Timing]:
 
 def main():
     """Print every row at every vocabulary size."""
-    print(f"One slider update: the top {TOP} of V tokens at p = {P}; T = 1 unless said; one thread.")
+    print(f"One slider update: the top {TOP} of V tokens at p around {P}; T = 1 unless said; one thread.")
     print("Medians for one move in ms: CPU time (wall time); the ratio is of CPU times.\n")
     print(f"{'V':>8}  {'what changed':<31}{'lmhead_course':>18}{'transformers':>18}{'ratio':>8}  goal")
     for d_vocab, goal in GOALS.items():
