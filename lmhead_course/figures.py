@@ -35,6 +35,8 @@ TEMPLATE = go.layout.Template(
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
         "xaxis": _AXIS,
         "yaxis": _AXIS,
+        # plotly's buttons would lie over the title.
+        "modebar": {"remove": ["zoom", "pan", "zoomin", "zoomout", "autoscale", "resetscale", "toimage"]},
         "hoverlabel": {"font": {"family": "system-ui, sans-serif"}},
     }
 )
@@ -178,52 +180,35 @@ def labelled_points(
     y_title: str,
     log_y: bool = False,
 ) -> go.Figure:
-    """Return one marked and named point an entry; names are placed so that they do not cover each other."""
-    x, y = _array(x), _array(y)
+    """Return one numbered point an entry, with the names of the numbers listed below: names beside the points would
+    cover each other where points lie close, or run out of a narrow page."""
     figure = go.Figure()
-    figure.add_scatter(
-        x=x,
-        y=y,
-        text=[escape(name) for name in names],
-        mode="markers+text",
-        textposition=_label_places(x, np.log10(y) if log_y else y, names),
-        marker={"size": 9, "color": BLUE},
-        hoverinfo="skip",
-        cliponaxis=False,
-    )
-    styled(figure, title, x_title, y_title, height=460)
+    for number, (a, b, name) in enumerate(zip(_array(x), _array(y), names, strict=True), 1):
+        figure.add_scatter(
+            x=[a],
+            y=[b],
+            name=f"{number}  {escape(name)}",
+            text=[str(number)],
+            mode="markers+text",
+            textposition="top center",
+            marker={"size": 9, "color": BLUE},
+            hoverinfo="skip",
+            cliponaxis=False,
+        )
+    lines = -(-len(names) // 2)
+    styled(figure, title, x_title, y_title, height=420 + 22 * lines)
     figure.update_yaxes(type="log" if log_y else "linear")
-    figure.update_layout(margin_r=140)
+    figure.update_layout(
+        margin={"b": 80 + 22 * lines, "t": 50},
+        legend={
+            "y": -0.2,
+            "yanchor": "top",
+            "entrywidth": 0.48,
+            "entrywidthmode": "fraction",
+            "itemwidth": 30,
+        },
+    )
     return figure
-
-
-def _label_places(x: np.ndarray, y: np.ndarray, names: Sequence[str]) -> list[str]:
-    """Return for each point the side of it on which its name is free of the points and the names placed before it.
-
-    Sizes are pixels of a plot in a notebook of about 900: 700 by 330, names of 7.5 a character and 18 high.
-    """
-    across = 700 * (x - x.min()) / (np.ptp(x) or 1)
-    up = 330 * (y - y.min()) / (np.ptp(y) or 1)
-    taken = [(a - 5, a + 5, u - 5, u + 5) for a, u in zip(across, up, strict=True)]
-    chosen = []
-    for a, u, name in zip(across, up, names, strict=True):
-        width = 7.5 * len(name)
-        boxes = {
-            f"{high} {side}": (left, left + width, u + bottom, u + bottom + 18)
-            for high, bottom in (("top", 6), ("bottom", -24), ("middle", -9))
-            for side, left in (("right", a + 8), ("left", a - 8 - width))
-        }
-        place = min(boxes, key=lambda one: sum(_overlap(boxes[one], other) for other in taken))
-        taken.append(boxes[place])
-        chosen.append(place)
-    return chosen
-
-
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    """Return the area that two boxes (left, right, bottom, top) share."""
-    width = min(one[1], other[1]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[2], other[2])
-    return max(width, 0) * max(height, 0)
 
 
 def arrow_chart(

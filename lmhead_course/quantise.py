@@ -29,7 +29,7 @@ class Quantised:
         """Return the matrix in float32, as near as the codes can say."""
         rows, columns = self.codes.shape
         grouped = self.codes.view(rows, self.scales.shape[1], -1).float()
-        return (grouped * self.scales.float().unsqueeze(-1)).view(rows, columns)
+        return grouped.mul_(self.scales.float().unsqueeze(-1)).view(rows, columns)
 
 
 def quantise(weight: Float[Tensor, "rows columns"], bits: int, group: int | None = None) -> Quantised:

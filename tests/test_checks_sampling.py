@@ -120,6 +120,7 @@ def top_k_needs_k_below_v(logits, k):
     ("wrong", "words"),
     [
         (top_k_by_threshold, "keeps them all"),
+        (lambda logits, k: top_k_by_threshold(logits, k).nan_to_num(neginf=0.0), "must be −inf"),
         (top_k_smallest, "the largest logits"),
         (top_k_highest_ids, "lowest ids"),
         (top_k_needs_k_below_v, "RuntimeError"),
@@ -237,10 +238,26 @@ def test_a_wrong_nucleus_of_the_toy_is_told_what_is_wrong(answer, words):
 
 @pytest.mark.parametrize(
     "answer",
-    [["不错", "很", "好"], {"very", "good", "not bad"}, ("不错 (not bad)", "好 (good)", "很 (very)")],
+    [["不错", "很", "好"], {"Very", "good", "not bad"}, ("不错 (not bad)", "好 (good)", "很 (very)")],
 )
 def test_the_nucleus_of_the_toy_may_be_named_in_any_of_the_ways_it_is_printed(answer):
     assert ex.predict_nucleus.check(answer).passed is True
+
+
+@pytest.mark.parametrize("answer", ["llama.cpp", "llama_cpp", ["llama.cpp"], "Llama-cpp"])
+def test_the_library_may_be_spelled_in_several_ways(answer):
+    assert ex.predict_order.check(answer).passed is True
+
+
+def test_a_draw_by_a_loop_that_falls_off_the_end_is_told_why():
+    def my_draw(probabilities, u):
+        total = 0.0
+        for token, probability in enumerate(probabilities):
+            total += probability
+            if u < total:
+                return token
+
+    assert "gives None" in ex.draw.check(my_draw).message
 
 
 def test_a_temperature_may_be_a_tensor():

@@ -41,6 +41,15 @@ def test_a_function_that_still_returns_nothing_counts_as_not_attempted():
     assert exercise(gives_seven).check(stub).passed is None
 
 
+def test_a_function_that_answers_only_sometimes_is_wrong_and_not_unattempted():
+    def diagnose(function):
+        return is_seven(call(function, 1)) or is_seven(call(function, 2))
+
+    verdict = exercise(diagnose).check(lambda x: 7 if x == 1 else None)
+    assert verdict.passed is False
+    assert "no return" in repr(verdict)
+
+
 def test_an_exception_in_the_answer_is_reported_and_not_raised():
     verdict = exercise(gives_seven).check(lambda: 1 / 0)
     assert verdict.passed is False

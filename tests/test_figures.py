@@ -85,11 +85,13 @@ def test_the_names_of_two_arrows_that_nearly_coincide_stand_on_their_two_sides()
     assert [arrow.textposition for arrow in figure.data] == ["top left", "bottom right"]
 
 
-def test_names_of_points_that_lie_close_stand_on_different_sides():
+def test_points_are_numbered_and_the_numbers_named_below():
     figure = figures.labelled_points(
-        [0, 1, 1.001], [1, 2, 2.001], ["far", "one", "other"], title="t", x_title="x", y_title="y"
+        [0, 1, 1.001], [1, 2, 2.001], ["far", "<b>", "other"], title="t", x_title="x", y_title="y"
     )
-    assert figure.data[0].textposition[1] != figure.data[0].textposition[2]
+    assert [trace.text[0] for trace in figure.data] == ["1", "2", "3"]
+    assert [trace.name for trace in figure.data] == ["1  far", "2  &lt;b&gt;", "3  other"]
+    assert figure.layout.legend.yanchor == "top"
 
 
 def test_more_series_than_can_be_told_apart_are_refused_and_not_dropped():

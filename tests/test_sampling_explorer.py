@@ -465,7 +465,7 @@ def test_after_an_error_the_rows_are_marked_as_old_until_the_function_works_agai
     rows = explorer.table.rows
     explorer.top_k.value = 3
     assert (explorer.table.rows, explorer.table.stale) == (rows, True)
-    assert "last settings that worked" in explorer.table.caption
+    assert "last time that all worked" in explorer.table.caption
     explorer.sample_button.click()
     assert "not yet" in explorer.error
     explorer.top_k.value = 0

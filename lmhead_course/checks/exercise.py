@@ -4,7 +4,9 @@ import sysconfig
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from html import escape
+from inspect import isfunction
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -63,9 +65,13 @@ class Exercise:
         """Return a verdict on the answer. Never raises: an exception in the learner's code becomes part of it."""
         if answer is ... or answer is None:
             return Verdict(None, "Replace the ... with your answer and run the cell again.", self)
+        answered = []
         try:
-            problem = self._diagnose(answer)
+            problem = self._diagnose(_noting(answer, answered) if isfunction(answer) else answer)
         except NotAttempted:
+            if answered:
+                words = "For some input your function returns nothing: a path through it has no return."
+                return Verdict(False, words, self)
             return Verdict(
                 None, "Your function returns nothing yet: replace the ... in it, run both cells.", self
             )
@@ -92,6 +98,19 @@ _NOT_THEIRS = (
 
 class NotAttempted(Exception):
     """The learner's function returned nothing, or its ``...``."""
+
+
+def _noting(function: Callable, answered: list) -> Callable:
+    """Return the function, with a note of each call that gave an answer."""
+
+    @wraps(function)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if result is not None and result is not ...:
+            answered.append(True)
+        return result
+
+    return noted
 
 
 def call(function: Callable, *args: Any, **kwargs: Any) -> Any:

@@ -76,10 +76,13 @@ def _nucleus_of_the_toy(answer: Any) -> str | None:
     named = dict(zip((*WORDS, *GLOSSES, *LABELS), WORDS * 3, strict=True))
     if not isinstance(answer, Iterable):
         return f"Answer with words, such as {{'好', '差'}} or {{'good', 'poor'}}, got {answer!r}."
-    given = [answer] if isinstance(answer, str) else list(answer)
-    if unknown := [word for word in given if word not in named]:
-        return f"{unknown} is not among the five candidates {list(LABELS)}."
-    words = {named[word] for word in given}
+    given = [answer] if isinstance(answer, str) else [str(word) for word in answer]
+    if unknown := [word for word in given if word.lower() not in named]:
+        return (
+            f"{unknown} is not among the five candidates {list(LABELS)}. Answer with single words, such as "
+            "{'好', '差'} or {'good', 'poor'}."
+        )
+    words = {named[word.lower()] for word in given}
     if words == {"不错", "很"}:
         return "不错 and 很 together hold 85.26 %: not yet 90 %. The token that crosses the line stays."
     if words != {"不错", "很", "好"}:
@@ -151,6 +154,12 @@ def _top_k_words(logits: Tensor, k: int, got: set[int], expected: set[int]) -> s
     case = f"With k = {k} on {[round(x, 1) for x in logits.tolist()]} your function keeps {_say(got)}, "
     if got == expected:
         return case + "the right tokens, but it changes their logits: leave those that stay as they are."
+    tied = k < len(logits) and logits.sort(descending=True).values[k - 1 : k + 1].unique().numel() == 1
+    if len(got) > k and not tied:
+        return case + (
+            f"that is {len(got)} tokens; it should keep {_say(expected)}. A dropped token's logit must be −inf: 0 or a "
+            "low number can still be drawn."
+        )
     if len(got) > k:
         return case + (
             f"that is {len(got)} tokens. Equal logits at the k-th place: comparing with the k-th value keeps them all. "
@@ -261,7 +270,7 @@ def _shift_problem(function: Callable) -> str | None:
 
 top_p = Exercise(
     _top_p,
-    praise="The smallest set that reaches p, for any batch. Hand it to the explorer below.",
+    praise="The smallest set that reaches p, for any batch. Run the explorer's cell below again to hand it over.",
     hint="""
         1. Sort the logits in descending order and keep the ids.
         2. Take the softmax of the sorted logits and cumsum it.
@@ -328,7 +337,7 @@ repetition = Exercise(
 
 
 def _fewest(answer: Any) -> str | None:
-    name = str(answer).strip().lower()
+    name = str(answer).strip(" '\"[]").lower().replace("_", ".").replace("-", ".")
     if name in {"llama.cpp", "llamacpp", "llama"}:
         return None
     if name in {"hf", "vllm", "transformers", "hugging face"}:
@@ -413,11 +422,11 @@ def _draw(function: Callable) -> str | None:
 def _last_token_problem(function: Callable) -> str | None:
     """In float32 the probabilities of a vocabulary sum to 1 only roughly."""
     many = softmax(torch.linspace(0, -9, 49_152))
-    got = int(call(function, many, 1 - 2**-53))
-    if got == len(many) - 1:
+    got = function(many, 1 - 2**-53)
+    if got is not None and int(got) == len(many) - 1:
         return None
     return (
-        f"With {len(many):,} probabilities and the largest u below 1 your draw gives {got:,}; the last id is "
+        f"With {len(many):,} probabilities and the largest u below 1 your draw gives {got}; the last id is "
         f"{len(many) - 1:,}. In float32 they sum to 1 only roughly: cumulate in float64, scale u by the last sum."
     )
 

@@ -150,14 +150,11 @@ class DrawsView:
         if fit.statistic == math.inf:
             return "A token came that has the probability 0: this sampler draws from another distribution."
         if fit.degrees == 0:
-            return "Too few draws for a chi-square test: at least two cells must expect 5 draws each."
+            return "Too few draws for a chi-square test: at least two tokens must expect 5 draws each."
+        over_all = "Over all tokens together (chi-square), a correct sampler is"
         if fit.p_value < 0.001:
-            return "A correct sampler is this far off less than once in 1,000 such experiments: do not trust this one."
-        return (
-            f"A correct sampler is at least this far off in {fit.p_value:.1%} of such experiments.".replace(
-                "%", " %"
-            )
-        )
+            return f"{over_all} this far off less than once in 1,000 such experiments: do not trust this one."
+        return f"{over_all} at least this far off in {100 * fit.p_value:.1f} % of such experiments."
 
 
 def p_text(p: float) -> str:

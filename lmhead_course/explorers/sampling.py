@@ -245,7 +245,7 @@ class SamplingExplorer(ipywidgets.VBox):
             elif self._context is None:
                 table.rows, table.caption, table.sentence, table.readouts = [], "", "", []
             elif table.rows:
-                table.caption = "These rows are from the last settings that worked."
+                table.caption = "These rows are from the last time that all worked."
             table.stale = view is None
             table.error = trouble or view.remark
             table.status = self._status()
