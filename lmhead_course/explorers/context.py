@@ -102,13 +102,15 @@ def given_context(logits: Tensor | np.ndarray | Sequence[float]) -> Context:
     return Context(check_logits(logits).float().cpu())
 
 
-def labeller(labels: Iterable | None, d_vocab: int) -> Callable[[int], str]:
+def labeller(labels: Iterable | Callable[[int], str] | None, d_vocab: int) -> Callable[[int], str]:
     """Return the function from token id to printable label; without labels a token is named by its id.
 
     Raises ``ValueError`` unless there is one label for each of ``d_vocab`` tokens.
     """
     if labels is None:
         return str
+    if callable(labels):
+        return lambda token_id: printable(labels(token_id))
     texts = [printable(str(label)) for label in labels]
     if len(texts) != d_vocab:
         raise ValueError(f"labels must be as many as the logits, {d_vocab}, got {len(texts)}")

@@ -1,10 +1,8 @@
 """The generation explorer: a text grown token by token, and the tree of what could have come instead."""
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from functools import lru_cache
-from threading import Lock, get_ident
 from typing import Any
 
 import ipywidgets
@@ -21,6 +19,7 @@ from .prompt_box import PromptBox
 from .sampling_view import TokenRow, draw_token
 from .token_table import TokenTable, percent, printable
 from .token_tree import TokenTree
+from .turns import Turns, trouble_of
 
 CHOICES = 8
 """How many candidates are offered as buttons."""
@@ -55,11 +54,11 @@ class GenerationExplorer(ipywidgets.VBox):
         self._label = lru_cache(maxsize=None)(lambda token_id: printable(lm.label(token_id)))
         self._start_text, self._start_params = clean(prompt), params
         self._generator = torch.Generator()
-        self._work, self._waiting, self._worker = Lock(), deque(), None
+        self._turns = Turns(self._do)
         self._tree, self.view = Tree(), None
         self._build()
         self._listen()
-        self._act(lambda: self._read(self._start_text))
+        self._turns.add(lambda: self._read(self._start_text))
 
     # What is shown ---------------------------------------------------------------------------------------------------
 
@@ -96,15 +95,15 @@ class GenerationExplorer(ipywidgets.VBox):
 
     def take(self, token_id: int) -> None:
         """Take this token at the step that is looked at: a new branch, or an old one that is gone along."""
-        self._act(lambda: self._take(token_id))
+        self._turns.add(lambda: self._take(token_id))
 
     def look(self, node: int) -> None:
         """Show the step at which a node's token was taken."""
-        self._act(lambda: self._look(self._tree.look, node))
+        self._turns.add(lambda: self._look(self._tree.look, node))
 
     def look_behind(self, node: int) -> None:
         """Show the step behind a node."""
-        self._act(lambda: self._look(self._tree.look_behind, node))
+        self._turns.add(lambda: self._look(self._tree.look_behind, node))
 
     # Parts -----------------------------------------------------------------------------------------------------------
 
@@ -126,40 +125,19 @@ class GenerationExplorer(ipywidgets.VBox):
         self.layout.max_width = "1200px"
 
     def _listen(self) -> None:
-        self.controls.observe(lambda _change: self._act(self._show), "params")
-        self.controls.observe(lambda _change: self._act(self._show), "error")
-        self.prompt.observe(lambda change: self._act(lambda: self._read(change.new)), "value")
-        self.tree.observe(lambda change: self._act(lambda: self._clicked(change.new)), "asked")
-        self.draw_button.on_click(lambda _button: self._act(lambda: self._draw(1)))
-        self.more_button.on_click(lambda _button: self._act(lambda: self._draw(MORE)))
-        self.reset_button.on_click(lambda _button: self._act(self._reset))
+        self.controls.observe(lambda _change: self._turns.add(self._show), "params")
+        self.controls.observe(lambda _change: self._turns.add(self._show), "error")
+        self.prompt.observe(lambda change: self._turns.add(lambda: self._read(change.new)), "value")
+        self.tree.observe(lambda change: self._turns.add(lambda: self._clicked(change.new)), "asked")
+        self.draw_button.on_click(lambda _button: self._turns.add(lambda: self._draw(1)))
+        self.more_button.on_click(lambda _button: self._turns.add(lambda: self._draw(MORE)))
+        self.reset_button.on_click(lambda _button: self._turns.add(self._reset))
 
     # Callbacks: nothing may leave them. They come on the page's thread and on that of a running cell, also at once. One
     # thread works, the others leave their change in its queue and go; the last change is the last one made.
 
-    def _act(self, change: Callable[[], Any]) -> None:
-        self._waiting.append(change)
-        if self._worker == get_ident():
-            return  # our own hand moved a control: its turn comes
-        while self._waiting and self._work.acquire(blocking=False):
-            self._worker = get_ident()
-            try:
-                while self._waiting:
-                    self._do(self._waiting.popleft())
-            finally:
-                self._worker = None
-                self._work.release()
-
     def _do(self, change: Callable[[], Any]) -> None:
-        trouble = ""
-        try:
-            with torch.no_grad():
-                change()
-        except ValueError as error:  # ours: they say what is wrong and what is allowed
-            trouble = str(error)
-        except (Exception, KeyboardInterrupt) as error:
-            trouble = f"{type(error).__name__}: {error}"
-        if trouble:
+        if trouble := trouble_of(change):
             with self.table.hold_sync():
                 self.table.error, self.table.busy, self.table.stale = trouble, False, not self._tree.nodes
             self.tree.busy = False
@@ -212,7 +190,7 @@ class GenerationExplorer(ipywidgets.VBox):
         self.table.draw = str(draw)
         if count > 1 and draw.token_id not in self._lm.eos_ids:
             # Each token has its own turn, so that a slider moved meanwhile is heard between two of them.
-            self._waiting.append(lambda: self._draw(count - 1))
+            self._turns.add(lambda: self._draw(count - 1))
 
     def _context(self):
         if not self._tree.nodes:
@@ -220,9 +198,9 @@ class GenerationExplorer(ipywidgets.VBox):
         return self._tree.nodes[self._tree.at].context
 
     def _reset(self) -> None:
-        self._waiting.clear()
+        self._turns.clear()
         self.prompt.value, self.params = self._start_text, self._start_params
-        self._waiting.clear()
+        self._turns.clear()
         self._read(self._start_text)
 
     def _busy(self) -> None:

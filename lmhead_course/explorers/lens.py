@@ -1,10 +1,8 @@
 """The lens explorer: what the head would say after every layer, as a heat map of layers × positions."""
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import contextmanager
 from functools import lru_cache
-from threading import Lock, get_ident
 from typing import Any
 
 import ipywidgets
@@ -17,6 +15,7 @@ from .lens_view import COLUMNS, QUANTITIES, LensParams, LensScene, LensView, fig
 from .plot import Plot
 from .projection_view import find_token
 from .prompt_box import PromptBox
+from .turns import Turns, trouble_of
 from .words import Words
 
 
@@ -41,7 +40,7 @@ class LensExplorer(ipywidgets.VBox):
         norm: bool = True,
     ):
         self._lm, self._label = lm, lru_cache(maxsize=None)(lm.label)
-        self._work, self._waiting, self._worker = Lock(), deque(), None
+        self._turns = Turns(self._do)
         self._troubles: dict[str, str] = {}
         self._start = {"prompt": clean(prompt), "word": word, "quantity": quantity, "norm": norm}
         self.view: LensView | None = None
@@ -50,7 +49,7 @@ class LensExplorer(ipywidgets.VBox):
             self.scene = LensScene(lm, self._start["prompt"], self._label)
         self._build()
         self._listen()
-        self._act("cell", self._show)
+        self._turns.add("cell", self._show)
 
     # What is shown ---------------------------------------------------------------------------------------------------
 
@@ -117,39 +116,22 @@ class LensExplorer(ipywidgets.VBox):
     def _listen(self) -> None:
         for control in (self.quantity, self.norm, self.layer, self.position):
             control.observe(self._moved, "value")
-        self.prompt.observe(lambda change: self._act("text", lambda: self._read(change.new)), "value")
-        self.word.observe(lambda change: self._act("word", lambda: self._ask(change.new)), "value")
+        self.prompt.observe(lambda change: self._turns.add("text", lambda: self._read(change.new)), "value")
+        self.word.observe(lambda change: self._turns.add("word", lambda: self._ask(change.new)), "value")
         self.reset_button.on_click(lambda _button: self._reset())
 
-    # Callbacks: nothing may leave them. They come on the page's thread and on that of a running cell, also at once. One
-    # thread works, the others leave their change in its queue and go; the last change is the last one made.
-
-    def _act(self, name: str, change: Callable[[], Any]) -> None:
-        self._waiting.append((name, change))
-        while self._waiting and self._work.acquire(blocking=False):
-            self._worker = get_ident()
-            try:
-                while self._waiting:
-                    self._do(*self._waiting.popleft())
-            finally:
-                self._worker = None
-                self._work.release()
+    # Callbacks: nothing may leave them.
 
     def _do(self, name: str, change: Callable[[], Any]) -> None:
         self._troubles.pop(name, None)
-        try:
-            with torch.no_grad():
-                change()
-        except ValueError as error:  # ours: they say what is wrong and what is allowed
-            self._troubles[name] = str(error)
-        except (Exception, KeyboardInterrupt) as error:
-            self._troubles[name] = f"{type(error).__name__}: {error}"
+        if trouble := trouble_of(change):
+            self._troubles[name] = trouble
         note = ["Words and picture are from the last settings that worked."] if self._troubles else []
         self.words.error = "\n".join([*self._troubles.values(), *note])
 
     def _moved(self, _change) -> None:
-        if self._worker != get_ident():  # else it is our own hand that moves the control
-            self._act("cell", self._show)
+        if not self._turns.mine:  # else it is our own hand that moves the control
+            self._turns.add("cell", self._show)
 
     def _read(self, text: str) -> None:
         if text != self.prompt.value:
@@ -170,7 +152,7 @@ class LensExplorer(ipywidgets.VBox):
             self._show()
 
         self.word.value, self.prompt.value = self._start["word"], self._start["prompt"]
-        self._act("cell", back)
+        self._turns.add("cell", back)
 
     @contextmanager
     def _busy(self):

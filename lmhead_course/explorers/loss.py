@@ -12,12 +12,10 @@ from torch import Tensor
 from ..calibration import Predictions
 from ..figures import gradient_bars, loss_curve, reliability_chart
 from ..toy import LABELS, toy_logits
-from .context import given_context
-from .context import labeller as labeller_of
+from .context import given_context, labeller
 from .controls import LinearSlider, SliderNames
 from .loss_view import CURVE, LossParams, LossView, view_of_loss
 from .plot import Plot
-from .token_table import printable
 from .words import Words
 
 LIMIT = 1000.0
@@ -56,8 +54,7 @@ class LossExplorer(ipywidgets.VBox):
         target = int(self._logits.argmax()) if target is None else target
         if not 0 <= target < d_vocab:
             raise ValueError(f"target must be in [0, {d_vocab}), got {target}")
-        named = labels if callable(labels) else labeller_of(labels, d_vocab)
-        self._label = lru_cache(maxsize=None)(lambda token: printable(named(token)))
+        self._label = lru_cache(maxsize=None)(labeller(labels, d_vocab))
         self._shown, self._predictions = _shown(self._logits, target, top), predictions
         self._start = LossParams(target, self._own_logit(target), epsilon)
         self._lock, self._ticket, self._moving = RLock(), 0, False

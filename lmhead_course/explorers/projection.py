@@ -1,9 +1,7 @@
 """The projection explorer: a hidden state among the rows of the head, in a plane that the learner chooses."""
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from threading import Lock, get_ident
 from typing import Any
 
 import ipywidgets
@@ -29,6 +27,7 @@ from .projection_view import (
 from .prompt_box import PromptBox
 from .token_plane import TokenPlane
 from .token_table import percent
+from .turns import Turns, trouble_of
 from .words import Words
 
 TOKENS = ("Paris", "London", "Rome", "Berlin", "the", "France", "dog")
@@ -71,7 +70,7 @@ class ProjectionExplorer(ipywidgets.VBox):
         axes: tuple[str, str] = AXES,
     ):
         self._lm, self._label = lm, lru_cache(maxsize=None)(lm.label)
-        self._work, self._waiting, self._worker = Lock(), deque(), None
+        self._turns = Turns(self._do)
         self._troubles: dict[str, str] = {}
         self._lengths = lm.head.weight.detach().float().cpu().norm(dim=1).clamp(min=1e-12)
         self._start = (clean(prompt), ", ".join(tokens), *axes)
@@ -83,7 +82,7 @@ class ProjectionExplorer(ipywidgets.VBox):
             self._ids = self._parse(self._start[1])
         self._build()
         self._listen()
-        self._act("move", lambda: self._new_scene(self.layer.value))
+        self._turns.add("move", lambda: self._new_scene(self.layer.value))
 
     # What is shown ---------------------------------------------------------------------------------------------------
 
@@ -170,47 +169,31 @@ class ProjectionExplorer(ipywidgets.VBox):
         self._on(self.tokens, "tokens", self._new_tokens)
         self._on(self.search, "search", self._look_up)
         self.found.observe(lambda change: setattr(self.show_button, "disabled", change.new is None), "value")
-        self.show_button.on_click(lambda _button: self._act("search", self._add_found))
-        self.back_button.on_click(lambda _button: self._act("move", lambda: self._go_to(self.layer.value)))
+        self.show_button.on_click(lambda _button: self._turns.add("search", self._add_found))
+        self.back_button.on_click(
+            lambda _button: self._turns.add("move", lambda: self._go_to(self.layer.value))
+        )
         self.reset_button.on_click(lambda _button: self._reset())
 
     def _on(self, control: ipywidgets.Widget, name: str, change: Callable[[Any], None]) -> None:
-        control.observe(lambda event: self._act(name, lambda: change(event.new)), "value")
+        control.observe(lambda event: self._turns.add(name, lambda: change(event.new)), "value")
 
-    # Callbacks: nothing may leave them. They come on the page's thread and on that of a running cell, also at once. One
-    # thread works, the others leave their change in its queue and go: none waits, so none can wait for ever, and the
-    # last change is the last one made.
-
-    def _act(self, name: str, change: Callable[[], Any]) -> None:
-        self._waiting.append((name, change))
-        while self._waiting and self._work.acquire(blocking=False):
-            self._worker = get_ident()
-            try:
-                while self._waiting:
-                    self._do(*self._waiting.popleft())
-            finally:
-                self._worker = None
-                self._work.release()
+    # Callbacks: nothing may leave them.
 
     def _do(self, name: str, change: Callable[[], Any]) -> None:
         self._troubles.pop(name, None)
-        try:
-            with torch.no_grad():
-                change()
-        except ValueError as error:  # ours: they say what is wrong and what is allowed
-            self._troubles[name] = str(error)
-        except (Exception, KeyboardInterrupt) as error:
-            self._troubles[name] = f"{type(error).__name__}: {error}"
+        if trouble := trouble_of(change):
+            self._troubles[name] = trouble
         self.words.error = "\n".join(self._troubles.values())
         self.plane.stale = bool(self._troubles.keys() - {"search"})
 
     def _moved(self, _change) -> None:
-        if self._worker != get_ident():  # else it is our own hand that moves the slider
-            self._act("move", self._show)
+        if not self._turns.mine:  # else it is our own hand that moves the slider
+            self._turns.add("move", self._show)
 
     def _dragged(self, change) -> None:
-        if self._worker != get_ident():
-            self._act("move", lambda: self._put(*change.new))
+        if not self._turns.mine:
+            self._turns.add("move", lambda: self._put(*change.new))
 
     def _put(self, x: float, y: float) -> None:
         self.x.value, self.y.value = float(x), float(y)
@@ -255,7 +238,7 @@ class ProjectionExplorer(ipywidgets.VBox):
     def _reset(self) -> None:
         self.rest.value, self.layer.value, self.search.value = True, len(self._hidden) - 1, ""
         self.prompt.value, self.tokens.value, self.axis_x.value, self.axis_y.value = self._start
-        self._act("move", lambda: self._go_to(self.layer.value))
+        self._turns.add("move", lambda: self._go_to(self.layer.value))
 
     # What the callbacks do -----------------------------------------------------------------------------------------
 

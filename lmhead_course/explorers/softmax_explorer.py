@@ -11,10 +11,11 @@ from torch import Tensor
 
 from ..processors import check_logits
 from ..toy import LABELS, toy_logits
+from .context import labeller
 from .controls import LinearSlider, SliderNames
 from .softmax_bars import LIMIT, SoftmaxBars
 from .softmax_view import FORMATS, SoftmaxParams, SoftmaxRow, SoftmaxView, view_of
-from .token_table import percent, printable
+from .token_table import percent
 from .words import Words
 
 DEFAULTS = SoftmaxParams()
@@ -47,7 +48,7 @@ class SoftmaxExplorer(ipywidgets.VBox):
         if logits is None:
             logits, labels = toy_logits(), labels or LABELS
         self._logits = _checked(logits)
-        self._label = lru_cache(maxsize=None)(_labeller(labels, len(self._logits)))
+        self._label = lru_cache(maxsize=None)(labeller(labels, len(self._logits)))
         order = self._logits.argsort(descending=True, stable=True)[:top].tolist()
         # A handful of words stays in its own order; of a vocabulary the best come first.
         self._shown = sorted(order) if len(self._logits) <= top else order
@@ -251,13 +252,3 @@ def _checked(logits: Tensor | Sequence[float]) -> Tensor:
     if not logits.isfinite().all() or logits.abs().max() > LIMIT:
         raise ValueError(f"logits must be finite and in [{-LIMIT:g}, {LIMIT:g}]")
     return logits
-
-
-def _labeller(labels: Sequence[str] | Callable[[int], str] | None, d_vocab: int) -> Callable[[int], str]:
-    if labels is None:
-        return str
-    if callable(labels):
-        return lambda token_id: printable(labels(token_id))
-    if len(labels) != d_vocab:
-        raise ValueError(f"labels must be as many as the logits, {d_vocab}, got {len(labels)}")
-    return lambda token_id: printable(labels[token_id])
