@@ -92,7 +92,11 @@ def test_the_readme_gives_the_two_commands_each_sufficient_alone():
     assert f"<!-- test-command -->\n```bash\n{install}pytest --nbval\n```" in readme
 
 
-@pytest.mark.parametrize("path", ["README.md", "CONTRIBUTING.md", "requirements.txt", "environment.yml"])
+PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "requirements.txt", "environment.yml"]
+PAGES += [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/*.md")) if path.is_file()]
+
+
+@pytest.mark.parametrize("path", PAGES)
 def test_no_page_names_a_folder_of_one_machine(path):
     assert not re.search(r"(?<![\w.~/])/(root|work|opt|tmp)/|/home/\w+", (ROOT / path).read_text())
 
