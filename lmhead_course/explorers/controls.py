@@ -231,19 +231,32 @@ def _orders(order: str | tuple) -> list[tuple[str, str | tuple]]:
     return presets if order in ORDERS else [*presets, ("as given", order)]
 
 
+# Where a slider ends, its step, and what the number box beside it takes.
+SCALES = {
+    "temperature": ((0.0, 2.0), 0.01, (0.0, 1000.0)),
+    "top_p": ((0.0, 1.0), 0.01, (0.0, 1.0)),
+    "repetition_penalty": ((0.5, 2.0), 0.01, (0.001, 1000.0)),
+    "presence_penalty": ((-2.0, 2.0), 0.05, (-100.0, 100.0)),
+    "frequency_penalty": ((-2.0, 2.0), 0.05, (-100.0, 100.0)),
+}
+MOST_K = 10**9
+
+
 def _build(d_vocab: int, params: SamplingParams) -> dict[str, ipywidgets.DOMWidget]:
     """Return one control for each field of the settings, by its name."""
-    p, wide = params, (-100.0, 100.0)
+    p = params
+
+    def linear(name: str, field: str) -> LinearSlider:
+        return LinearSlider(name, getattr(p, field), *SCALES[field])
+
     return {
-        "temperature": LinearSlider("temperature", p.temperature, (0.0, 2.0), 0.01, (0.0, 1000.0)),
-        "top_k": StepSlider("top-k (0 = off)", p.top_k, k_stops(d_vocab), limit=10**9, off_at_end=True),
-        "top_p": LinearSlider("top-p (1 = off)", p.top_p, (0.0, 1.0), 0.01),
+        "temperature": linear("temperature", "temperature"),
+        "top_k": StepSlider("top-k (0 = off)", p.top_k, k_stops(d_vocab), limit=MOST_K, off_at_end=True),
+        "top_p": linear("top-p (1 = off)", "top_p"),
         "min_p": StepSlider("min-p (0 = off)", p.min_p, MIN_P_STOPS, limit=1.0),
-        "repetition_penalty": LinearSlider(
-            "repetition", p.repetition_penalty, (0.5, 2.0), 0.01, (0.001, 1000.0)
-        ),
-        "presence_penalty": LinearSlider("presence", p.presence_penalty, (-2.0, 2.0), 0.05, wide),
-        "frequency_penalty": LinearSlider("frequency", p.frequency_penalty, (-2.0, 2.0), 0.05, wide),
+        "repetition_penalty": linear("repetition", "repetition_penalty"),
+        "presence_penalty": linear("presence", "presence_penalty"),
+        "frequency_penalty": linear("frequency", "frequency_penalty"),
         "order": ipywidgets.Dropdown(
             options=_orders(p.order),
             value=p.order,

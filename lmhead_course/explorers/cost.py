@@ -1,7 +1,6 @@
 """The cost explorer: what the head of one or two models costs, in parameters, bytes, FLOPs and time at best."""
 
 from html import escape
-from threading import RLock
 
 import ipywidgets
 import plotly.graph_objects as go
@@ -12,6 +11,7 @@ from ..figures import escape as escape_label
 from ..figures import roofline_chart
 from .controls import SliderNames, StepSlider
 from .cost_view import FREE, CostParams, CostView, Side, view_of_cost
+from .explorer import UpdatingExplorer
 from .plot import Plot
 from .words import Words
 
@@ -80,7 +80,7 @@ TFLOP_STOPS += [989.0, 2000.0, 5000.0]
 LABEL = {"description_width": "8.6em"}
 
 
-class CostExplorer(ipywidgets.VBox):
+class CostExplorer(UpdatingExplorer):
     """Two models side by side on one device; display it as the last line of a cell.
 
     ``a`` and ``b`` are panels with a picker (``.model``, names from the catalog, "your own sizes", for b also
@@ -94,7 +94,6 @@ class CostExplorer(ipywidgets.VBox):
 
     def __init__(self, a: str = "SmolLM2-135M", b: str = "Llama-3-8B", *, machine: Device | None = None):
         self._devices = ({machine.name: machine} if machine else {}) | devices()
-        self._lock, self._moving = RLock(), False
         self.a, self.b = SidePanel("A", a), SidePanel("B", b, may_be_empty=True)
         self._build()
         self.view = self.compute(self.params)
@@ -112,16 +111,6 @@ class CostExplorer(ipywidgets.VBox):
     def compute(self, params: CostParams) -> CostView:
         """Return everything that the explorer would show for these settings; changes nothing."""
         return view_of_cost(params)
-
-    @property
-    def sentence(self) -> str:
-        """What is shown, in words."""
-        return self.words.sentence
-
-    @property
-    def error(self) -> str:
-        """What is wrong with the settings, in words; empty if nothing is."""
-        return self.words.error
 
     def _build(self) -> None:
         first = next(iter(self._devices.values()))
@@ -171,14 +160,11 @@ class CostExplorer(ipywidgets.VBox):
     def _picked_device(self, change) -> None:
         if change.new in self._devices:
             device = self._devices[change.new]
-            with self._lock:
-                self._moving = True
-                try:
-                    self.bandwidth.value = device.bandwidth / 1e9
-                    self.arithmetic.value = device.flops / 1e12
-                finally:
-                    self._moving = False
-        self._refresh()
+            with self._together():
+                self.bandwidth.value = device.bandwidth / 1e9
+                self.arithmetic.value = device.flops / 1e12
+        else:
+            self._refresh()
 
     def _own_rates(self, _change) -> None:
         if self._moving:
@@ -188,22 +174,9 @@ class CostExplorer(ipywidgets.VBox):
         else:
             self.device.value = OWN_RATES  # which refreshes
 
-    def _refresh(self, _change=None) -> None:
-        with self._lock:
-            try:
-                view, trouble = self.compute(self.params), ""
-            except Exception as error:
-                view, trouble = None, str(error)
-            self._show(view, trouble)
-
-    def _show(self, view: CostView | None, trouble: str) -> None:
-        with self.words.hold_sync():
-            self.words.error = trouble
-            if view is not None:
-                self.words.sentence = view.sentence
-        if view is None:
-            return
+    def _show(self, view: CostView) -> None:
         self.view = view
+        self.words.sentence = view.sentence
         self.table.value = _html(view)
         self.plot.show(_roofline(view))
 

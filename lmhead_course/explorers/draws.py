@@ -17,6 +17,7 @@ from ..protocol import CausalLM
 from ..sampling import SamplingParams
 from .context import given_context, labeller, read_text
 from .draws_view import DrawsView, Tally, draws_text, view_of_draws
+from .explorer import Explorer
 from .plot import Plot
 from .token_table import bar_scale
 from .words import Words
@@ -27,7 +28,7 @@ AMOUNTS = (1, 100, 10_000)
 DRAWN, GUIDE = "drawn", "one standard error ∝ 1/√n"
 
 
-class DrawsExplorer(ipywidgets.VBox):
+class DrawsExplorer(Explorer):
     """Buttons that draw tokens, and pictures of what came: bars beside the exact distribution, and the error over n.
 
     ``DrawsExplorer(lm, prompt=…)`` draws what follows a text, ``DrawsExplorer(logits=…, labels=…)`` from given logits
@@ -81,16 +82,6 @@ class DrawsExplorer(ipywidgets.VBox):
         with self._lock:
             self._tally, self._params = self._new_tally(params), params
             self._show()
-
-    @property
-    def sentence(self) -> str:
-        """What the pictures show, in words."""
-        return self.words.sentence
-
-    @property
-    def error(self) -> str:
-        """What went wrong, in words; empty if nothing did."""
-        return self.words.error
 
     @torch.no_grad()  # grad mode belongs to the thread, and a callback may run on any
     def compute(self, params: SamplingParams, draws: int = 1000) -> DrawsView:

@@ -1,17 +1,6 @@
-// Draws the tokens of two orders as an HTML table. Text goes in by textContent only.
+// Draws the tokens of two orders as an HTML table.
 
 const COLUMNS = ["mark", "rank", "token", "raw", "here", "there"];
-
-function make(tag, className, parent) {
-  const node = document.createElement(tag);
-  node.className = className;
-  parent.append(node);
-  return node;
-}
-
-function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
-}
 
 function buildTable(root) {
   const table = make("table", "", root);
@@ -52,14 +41,11 @@ function render({ model, el }) {
   const table = buildTable(root);
 
   function draw() {
-    const rows = model.get("rows");
     root.classList.toggle("stale", model.get("stale"));
     setText(table.caption, model.get("caption"));
     const titles = ["≠", "rank", "token", "model", "your order", model.get("other")];
     titles.forEach((title, i) => setText(table.heads[i], title));
-    while (table.rows.length > rows.length) table.rows.pop().line.remove();
-    while (table.rows.length < rows.length) table.rows.push(buildRow(table.body));
-    rows.forEach((data, i) => showRow(table.rows[i], data));
+    showEach(table.rows, model.get("rows"), () => buildRow(table.body), showRow);
   }
 
   model.on("change", draw);

@@ -1,14 +1,13 @@
 """The table of tokens under two orders of the pipeline: a real HTML table, drawn by a small script of our own."""
 
 from dataclasses import asdict
-from pathlib import Path
 
 import anywidget
 import traitlets
 
 from .pipeline_view import Fate, PipelineView
 from .token_table import percent
-from .words import shared_css
+from .words import shared_css, shared_js
 
 
 class FateTable(anywidget.AnyWidget):
@@ -19,7 +18,7 @@ class FateTable(anywidget.AnyWidget):
     "" where both orders agree.
     """
 
-    _esm = Path(__file__).parent / "fate_table.js"
+    _esm = shared_js("fate_table.js")
     _css = shared_css("fate_table.css")
 
     rows = traitlets.List().tag(sync=True)

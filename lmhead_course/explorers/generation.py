@@ -14,6 +14,7 @@ from ..sampling import SamplingParams, process_logits
 from ..tokens import clean
 from .context import read_on, read_text
 from .controls import SamplingControls
+from .explorer import Explorer
 from .generation_view import GenerationView, Node, Tree, lines_of, log_prob_of, view_of
 from .prompt_box import PromptBox
 from .sampling_view import TokenRow, draw_token
@@ -28,7 +29,7 @@ MORE = 10
 """How many tokens the second button draws."""
 
 
-class GenerationExplorer(ipywidgets.VBox):
+class GenerationExplorer(Explorer):
     """A tree of tokens behind a prompt, grown by clicking; display it as the last line of a cell.
 
     Every token of the tree is a button that shows the step at which it was taken: the whole distribution, what the
@@ -76,16 +77,6 @@ class GenerationExplorer(ipywidgets.VBox):
         """The tokens that were taken, behind node 0, the prompt."""
         return tuple(self._tree.nodes)
 
-    @property
-    def sentence(self) -> str:
-        """The step that is looked at, in words."""
-        return self.table.sentence
-
-    @property
-    def error(self) -> str:
-        """What went wrong, in words; empty if nothing did."""
-        return self.table.error
-
     @torch.no_grad()  # grad mode belongs to the thread, and a callback may run on any
     def compute(self, params: SamplingParams) -> GenerationView:
         """Return everything that the explorer shows for these settings and the current tree; changes nothing."""
@@ -116,7 +107,7 @@ class GenerationExplorer(ipywidgets.VBox):
         self.more_button = _button(f"draw {MORE}", f"draw {MORE} tokens, or until the text ends")
         self.reset_button = _button("reset", "back to the first text and settings")
         self.tree, self.table = TokenTree(), TokenTable()
-        self.table.add_class("lmhead-table-widget")
+        self.words = self.table.add_class("lmhead-table-widget")
         buttons = ipywidgets.HBox([self.draw_button, self.more_button, self.reset_button])
         panel = ipywidgets.VBox([buttons, self.controls]).add_class("lmhead-panel")
         body = ipywidgets.HBox([panel, self.table]).add_class("lmhead-body")

@@ -11,6 +11,7 @@ import torch
 from ..lens import LayeredLM
 from ..tokens import clean
 from .controls import LinearSlider, SliderNames, StepSlider
+from .explorer import Explorer
 from .lens_view import COLUMNS, QUANTITIES, LensParams, LensScene, LensView, figure_of, view_of
 from .plot import Plot
 from .projection_view import find_token
@@ -19,7 +20,7 @@ from .turns import Turns, trouble_of
 from .words import Words
 
 
-class LensExplorer(ipywidgets.VBox):
+class LensExplorer(Explorer):
     """The top token after every layer at every position of a text; the last line of a cell shows it.
 
     Controls are attributes with a trait ``value``: ``prompt``; ``quantity``, what the colours mean, one of
@@ -52,16 +53,6 @@ class LensExplorer(ipywidgets.VBox):
         self._turns.add("cell", self._show)
 
     # What is shown ---------------------------------------------------------------------------------------------------
-
-    @property
-    def sentence(self) -> str:
-        """The chosen cell in words."""
-        return self.words.sentence
-
-    @property
-    def error(self) -> str:
-        """What went wrong, in words; empty if nothing did."""
-        return self.words.error
 
     @property
     def params(self) -> LensParams:

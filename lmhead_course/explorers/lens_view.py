@@ -132,7 +132,7 @@ def figure_of(scene: LensScene, view: LensView) -> go.Figure:
     }[view.params.quantity]
     what = view.params.quantity
     if what == QUANTITIES[1]:
-        what = f"rank of {figures.escape(scene.label(view.params.word))}"
+        what = f"rank of {scene.label(view.params.word)}"
     how = "with" if view.params.norm else "without"
     return figures.lens_heatmap(
         view.labels,

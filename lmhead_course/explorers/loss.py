@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from threading import RLock
 
 import ipywidgets
 import plotly.graph_objects as go
@@ -14,6 +13,7 @@ from ..figures import gradient_bars, loss_curve, reliability_chart
 from ..toy import LABELS, toy_logits
 from .context import given_context, labeller
 from .controls import LinearSlider, SliderNames
+from .explorer import UpdatingExplorer
 from .loss_view import CURVE, LossParams, LossView, view_of_loss
 from .plot import Plot
 from .words import Words
@@ -23,7 +23,7 @@ HIGHEST = 14.0
 """Nats at the top of the loss picture: the axis rests while the curve moves."""
 
 
-class LossExplorer(ipywidgets.VBox):
+class LossExplorer(UpdatingExplorer):
     """The loss of one prediction under your fingers; the last line of a cell shows it.
 
     ``logits`` (d_vocab,) are the toy's unless given, ``labels`` one text a token or a function of the token id such as
@@ -57,7 +57,6 @@ class LossExplorer(ipywidgets.VBox):
         self._label = lru_cache(maxsize=None)(labeller(labels, d_vocab))
         self._shown, self._predictions = _shown(self._logits, target, top), predictions
         self._start = LossParams(target, self._own_logit(target), epsilon)
-        self._lock, self._ticket, self._moving = RLock(), 0, False
         self.view: LossView = self.compute(self._start)
         self._build()
         self._listen()
@@ -72,23 +71,9 @@ class LossExplorer(ipywidgets.VBox):
 
     @params.setter
     def params(self, params: LossParams) -> None:
-        self._moving = True
-        try:
+        with self._together():
             self.target.value, self.logit.value = params.target, params.logit
             self.epsilon.value = params.epsilon
-        finally:
-            self._moving = False
-        self._refresh()
-
-    @property
-    def sentence(self) -> str:
-        """What the pictures show, in words."""
-        return self.words.sentence
-
-    @property
-    def error(self) -> str:
-        """What went wrong, in words; empty if nothing did."""
-        return self.words.error
 
     @torch.no_grad()  # grad mode belongs to the thread, and a callback may run on any
     def compute(self, params: LossParams) -> LossView:
@@ -144,32 +129,14 @@ class LossExplorer(ipywidgets.VBox):
     def _reset(self, _button=None) -> None:
         self.params = self._start
 
-    def _refresh(self, _change=None) -> None:
-        with self._lock:
-            if self._moving:
-                return
-            self._ticket += 1
-            ticket = self._ticket
-        # Settings are read after the ticket is taken: whoever holds the last ticket has read the last settings.
-        try:
-            view, error = self.compute(self.params), ""
-        except Exception as trouble:
-            view, error = None, f"{type(trouble).__name__}: {trouble}"
-        with self._lock:
-            if ticket == self._ticket:
-                self._show(view, error)
-
-    def _show(self, view: LossView | None, error: str) -> None:
-        if view is not None:
-            former, self.view = self.view, view
-            for plot, figure in zip(self.plots, _pictures(view), strict=False):
-                plot.show(figure)
-            if view.after is not None and former.params.epsilon != view.params.epsilon:
-                self.plots[-1].show(_reliability(view))
+    def _show(self, view: LossView) -> None:
+        former, self.view = self.view, view
+        for plot, figure in zip(self.plots, _pictures(view), strict=False):
+            plot.show(figure)
+        if view.after is not None and former.params.epsilon != view.params.epsilon:
+            self.plots[-1].show(_reliability(view))
         with self.words.hold_sync():
-            self.words.error = error
-            if view is not None:
-                self.words.sentence, self.words.readouts = view.sentence, view.readouts
+            self.words.sentence, self.words.readouts = view.sentence, view.readouts
 
 
 def _pictures(view: LossView) -> list[go.Figure]:

@@ -14,6 +14,7 @@ from ..protocol import CausalLM
 from ..sampling import ORDERS, SamplingParams, Stage
 from ..tokens import clean
 from .context import Context, given_context, labeller, read_text
+from .explorer import Explorer
 from .fate_table import FateTable
 from .pipeline_view import PipelineView, library_order, view_of_pipeline
 from .prompt_box import PromptBox
@@ -41,7 +42,7 @@ class StageValue:
         self._cards.values = {**self._cards.values, self._name: value}
 
 
-class PipelineExplorer(ipywidgets.VBox):
+class PipelineExplorer(Explorer):
     """The stages of the sampling pipeline as cards that can be reordered; display it as the last line of a cell.
 
     ``PipelineExplorer(lm)`` follows a prompt through a language model, ``PipelineExplorer(logits=…, labels=…)`` shows
@@ -104,16 +105,6 @@ class PipelineExplorer(ipywidgets.VBox):
     def params(self) -> SamplingParams:
         """The settings in the cards, with every stage in its order."""
         return SamplingParams(**self.cards.values, order=self._stages_of(self.order))
-
-    @property
-    def sentence(self) -> str:
-        """The comparison of the two orders, in words."""
-        return self.words.sentence
-
-    @property
-    def error(self) -> str:
-        """What went wrong, in words; empty if nothing did."""
-        return self.words.error
 
     def move(self, name: str, *, to: int) -> None:
         """Move a stage to a place, counted from 0 for the first."""

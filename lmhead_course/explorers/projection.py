@@ -11,6 +11,7 @@ from ..protocol import CausalLM
 from ..tokens import clean
 from .context import WINDOW
 from .controls import LinearSlider, SliderNames, StepSlider
+from .explorer import Explorer
 from .projection_view import (
     MOST_TOKENS,
     ProjectionParams,
@@ -46,7 +47,7 @@ MOST_FOUND = 50
 FAR = 1000.0
 
 
-class ProjectionExplorer(ipywidgets.VBox):
+class ProjectionExplorer(Explorer):
     """Tokens as arrows in two directions of a head's space, and a hidden state that can be dragged among them.
 
     The hidden state is that of the last token of ``prompt`` after a layer, normed as the head reads it. Its shadow in
@@ -85,16 +86,6 @@ class ProjectionExplorer(ipywidgets.VBox):
         self._turns.add("move", lambda: self._new_scene(self.layer.value))
 
     # What is shown ---------------------------------------------------------------------------------------------------
-
-    @property
-    def sentence(self) -> str:
-        """The picture in words."""
-        return self.words.sentence
-
-    @property
-    def error(self) -> str:
-        """What went wrong, in words; empty if nothing did."""
-        return self.words.error
 
     @property
     def params(self) -> ProjectionParams:

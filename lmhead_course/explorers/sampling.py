@@ -17,6 +17,7 @@ from ..sampling import SamplingParams, process_logits
 from ..tokens import clean
 from .context import Context, given_context, labeller, read_on, read_text
 from .controls import SamplingControls
+from .explorer import Explorer
 from .learner import LearnerError, run_process
 from .prompt_box import PromptBox
 from .sampling_view import Draw, SamplingView, TokenRow, draw_token, view_of_processed, view_of_ranked
@@ -27,7 +28,7 @@ _KEEP_ORDER = {"temperature", "top_k", "top_p", "min_p"}
 NOTHING_TO_COUNT = "Presence and frequency count drawn tokens, and none is drawn yet: press sample."
 
 
-class SamplingExplorer(ipywidgets.VBox):
+class SamplingExplorer(Explorer):
     """Sliders over the distribution of the next token; display it as the last line of a cell.
 
     ``SamplingExplorer(lm)`` follows the text of a prompt box through a language model; ``SamplingExplorer(logits=…,
@@ -86,16 +87,6 @@ class SamplingExplorer(ipywidgets.VBox):
     def params(self, params: SamplingParams) -> None:
         self.controls.params = params
 
-    @property
-    def sentence(self) -> str:
-        """What the table shows, in words."""
-        return self.table.sentence
-
-    @property
-    def error(self) -> str:
-        """What went wrong, in words; empty if nothing did."""
-        return self.table.error
-
     @torch.no_grad()  # grad mode belongs to the thread, and a callback may run on any
     def compute(self, params: SamplingParams) -> SamplingView:
         """Return everything that the explorer shows for these settings, from the current logits; changes nothing."""
@@ -124,7 +115,7 @@ class SamplingExplorer(ipywidgets.VBox):
             description="reset", tooltip="back to the first text and settings"
         )
         self.table = TokenTable()
-        self.table.add_class("lmhead-table-widget")
+        self.words = self.table.add_class("lmhead-table-widget")
         panel = ipywidgets.VBox([self.controls, ipywidgets.HBox([self.sample_button, self.reset_button])])
         body = ipywidgets.HBox([panel.add_class("lmhead-panel"), self.table]).add_class("lmhead-body")
         super().__init__([self.prompt, body] if self._lm is not None else [body])

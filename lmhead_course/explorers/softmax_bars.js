@@ -1,17 +1,5 @@
 // Logits as bars to drag. Each bar is the browser's own range input: it brings mouse, touch, keyboard and a role for
-// screen readers along. All text goes in by textContent; there is no innerHTML in this file.
-
-function make(tag, className, parent, text = "") {
-  const node = document.createElement(tag);
-  node.className = className;
-  node.textContent = text;
-  parent?.append(node);
-  return node;
-}
-
-function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
-}
+// screen readers along.
 
 const COLUMNS = [
   ["token", "token"],
@@ -64,8 +52,7 @@ function buildRow(body, index, change) {
   const exponent = make("td", "exponent", line);
   const stable = buildShare(make("td", "stable", line), "stable");
   const naive = make("td", "naive", line);
-  // The notebook's own shortcuts take the arrow keys, unless the element itself tells them not to.
-  for (const input of [range, box, said]) input.setAttribute("data-lm-suppress-shortcuts", "true");
+  [range, box, said].forEach(ownKeys);
   range.addEventListener("input", () => change(index, "values", Number(range.value)));
   box.addEventListener("input", () => {
     const typed = box.valueAsNumber;
@@ -131,11 +118,10 @@ function render({ model, el }) {
     const [low, high] = [model.get("low"), model.get("high")];
     setText(caption, model.get("caption"));
     model.get("ticks").forEach((text, index) => setText(ticks[index], text));
-    while (rows.length > data.length) rows.pop().line.remove();
-    while (rows.length < data.length) rows.push(buildRow(body, rows.length, change));
-    data.forEach((entry, index) => {
-      showResults(rows[index], entry);
-      showInputs(rows[index], entry.label, values[index] ?? 0, said[index] ?? false, low, high);
+    const add = (index) => buildRow(body, index, change);
+    showEach(rows, data, add, (row, entry, index) => {
+      showResults(row, entry);
+      showInputs(row, entry.label, values[index] ?? 0, said[index] ?? false, low, high);
     });
   }
 

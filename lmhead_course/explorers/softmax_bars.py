@@ -1,14 +1,12 @@
 """The bars of the softmax explorer: logits to drag, and the probabilities that follow."""
 
 import math
-from pathlib import Path
 
 import anywidget
 import traitlets
 
-from .words import shared_css
+from .words import shared_css, shared_js
 
-_HERE = Path(__file__).parent
 LIMIT = 2000.0
 
 
@@ -21,7 +19,7 @@ class SoftmaxBars(anywidget.AnyWidget):
     to ±2,000. Every text is shown as text, never as markup.
     """
 
-    _esm = _HERE / "softmax_bars.js"
+    _esm = shared_js("softmax_bars.js")
     _css = shared_css("softmax_bars.css")
 
     # Not echoed: the page would be told what it said a moment ago, and a dragged bar would jump back.

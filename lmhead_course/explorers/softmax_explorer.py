@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from threading import RLock
 
 import ipywidgets
 import torch
@@ -13,6 +12,7 @@ from ..processors import check_logits
 from ..toy import LABELS, toy_logits
 from .context import labeller
 from .controls import LinearSlider, SliderNames
+from .explorer import UpdatingExplorer
 from .softmax_bars import LIMIT, SoftmaxBars
 from .softmax_view import FORMATS, SoftmaxParams, SoftmaxRow, SoftmaxView, view_of
 from .token_table import percent
@@ -23,7 +23,7 @@ DECADES = 8
 """The logarithmic scale begins at 10 to the power −8."""
 
 
-class SoftmaxExplorer(ipywidgets.VBox):
+class SoftmaxExplorer(UpdatingExplorer):
     """Draggable logits, and their softmax: naive and stable, in three number formats; the last line of a cell shows it.
 
     ``logits`` (d_vocab,) are the toy's unless given; the ``top`` largest become bars, all others stay as they are and
@@ -53,7 +53,6 @@ class SoftmaxExplorer(ipywidgets.VBox):
         # A handful of words stays in its own order; of a vocabulary the best come first.
         self._shown = sorted(order) if len(self._logits) <= top else order
         self._start = (params, self._logits[self._shown].tolist(), [i in params.said for i in self._shown])
-        self._lock, self._ticket, self._moving = RLock(), 0, False
         self.view: SoftmaxView | None = None
         self._build(params)
         self._listen()
@@ -71,9 +70,12 @@ class SoftmaxExplorer(ipywidgets.VBox):
     @params.setter
     def params(self, params: SoftmaxParams) -> None:
         with self._together():
-            for name in ("temperature", "constant", "penalty", "dtype"):
-                getattr(self, name).value = getattr(params, name)
-            self.bars.said = [token in params.said for token in self._shown]
+            self._set(params)
+
+    def _set(self, params: SoftmaxParams) -> None:
+        for name in ("temperature", "constant", "penalty", "dtype"):
+            getattr(self, name).value = getattr(params, name)
+        self.bars.said = [token in params.said for token in self._shown]
 
     @property
     def logits(self) -> Tensor:
@@ -81,16 +83,6 @@ class SoftmaxExplorer(ipywidgets.VBox):
         logits = self._logits.clone()
         logits[self._shown] = torch.tensor(self.bars.values)
         return logits
-
-    @property
-    def sentence(self) -> str:
-        """What the bars show, in words."""
-        return self.words.sentence
-
-    @property
-    def error(self) -> str:
-        """What went wrong, in words; empty if nothing did."""
-        return self.words.error
 
     @torch.no_grad()  # grad mode belongs to the thread, and a callback may run on any
     def compute(self, params: SoftmaxParams) -> SoftmaxView:
@@ -132,66 +124,27 @@ class SoftmaxExplorer(ipywidgets.VBox):
 
     # Callbacks: nothing may leave them, since what they print or raise lands in a log that no learner reads -----------
 
-    def _refresh(self, _change=None) -> None:
-        with self._lock:
-            if self._moving:
-                return
-            self._ticket += 1
-            ticket = self._ticket
-        # Settings are read after the ticket is taken: whoever holds the last ticket has read the last settings.
-        try:
-            view, error = self.compute(self.params), ""
-        except Exception as trouble:
-            view, error = None, f"{type(trouble).__name__}: {trouble}"
-        with self._lock:
-            if ticket == self._ticket:
-                self._show(view, error)
-
     def _reset(self, _button=None) -> None:
         params, values, _ = self._start
-        with self._lock:
-            self._moving = True
-        try:
+        with self._together():
             self.bars.values = list(values)
-        finally:
-            self._moving = False
-        self.params = params
+            self._set(params)
 
-    def _together(self):
-        return _Together(self)
-
-    def _show(self, view: SoftmaxView | None, error: str) -> None:
-        if view is not None:
-            self.view = view
-            log = self.scale.value == "log"
-            with self.bars.hold_sync():  # one message, so that the page never shows a mixture
-                self.bars.rows = [_line(row, log) for row in view.rows]
-                self.bars.ticks = ["10⁻⁸", "1"] if log else ["0", "100 %"]
-                self.bars.caption = self._caption(log)
+    def _show(self, view: SoftmaxView) -> None:
+        self.view = view
+        log = self.scale.value == "log"
+        with self.bars.hold_sync():  # one message, so that the page never shows a mixture
+            self.bars.rows = [_line(row, log) for row in view.rows]
+            self.bars.ticks = ["10⁻⁸", "1"] if log else ["0", "100 %"]
+            self.bars.caption = self._caption(log)
         with self.words.hold_sync():
-            self.words.error = error
-            if view is not None:
-                self.words.sentence, self.words.readouts = view.sentence, view.readouts
+            self.words.sentence, self.words.readouts = view.sentence, view.readouts
 
     def _caption(self, log: bool) -> str:
         count, d_vocab = len(self._shown), len(self._logits)
         who = f"All {count} tokens" if count == d_vocab else f"The {count} largest of {d_vocab:,} logits"
         how = "logarithmic" if log else "linear"
         return f"{who}; probability bars {how}. The upright stroke in a bar: where it ends without c."
-
-
-class _Together:
-    """Several controls move, one update follows."""
-
-    def __init__(self, explorer: SoftmaxExplorer):
-        self._explorer = explorer
-
-    def __enter__(self) -> None:
-        self._explorer._moving = True
-
-    def __exit__(self, *_error) -> None:
-        self._explorer._moving = False
-        self._explorer._refresh()
 
 
 def _choice(name: str, options: list[str], value: str) -> ipywidgets.Dropdown:

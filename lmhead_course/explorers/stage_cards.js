@@ -1,25 +1,11 @@
 // The stages of the pipeline as a list of cards. A card is moved by dragging its title, by its two buttons, or from
 // Python. While one moves, its neighbours change places around it: the card itself stays in the page, and so keeps the
-// keyboard's focus. Text goes in by textContent only.
-
-function make(tag, className, parent, text = "") {
-  const node = document.createElement(tag);
-  node.className = className;
-  node.textContent = text;
-  parent.append(node);
-  return node;
-}
-
-function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
-}
+// keyboard's focus.
 
 function makeControl(tag, parent, type, name) {
-  const control = make(tag, "", parent);
+  const control = ownKeys(make(tag, "", parent));
   control.type = type;
   control.setAttribute("aria-label", name);
-  // The notebook's own shortcuts take Enter and the arrow keys unless told not to, by the element that has the focus.
-  control.setAttribute("data-lm-suppress-shortcuts", "true");
   return control;
 }
 

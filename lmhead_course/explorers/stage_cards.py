@@ -1,15 +1,14 @@
 """The stages of the pipeline as cards that are dragged or moved by buttons, with each stage's setting in its card."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import anywidget
 import traitlets
 
 from ..sampling import Stage
-from .controls import MIN_P_STOPS, k_stops
+from .controls import MIN_P_STOPS, MOST_K, SCALES, k_stops
 from .pipeline_view import StageView
-from .words import shared_css
+from .words import shared_css, shared_js
 
 TITLES = {
     "temperature": "temperature",
@@ -19,14 +18,6 @@ TITLES = {
     "repetition_penalty": "repetition (1 = off)",
     "presence_penalty": "presence (0 = off)",
     "frequency_penalty": "frequency (0 = off)",
-}
-# Where a slider ends, its step, and what the number box beside it takes.
-_SCALES = {
-    "temperature": {"ends": [0.0, 2.0], "step": 0.01, "limits": [0.0, 1000.0]},
-    "top_p": {"ends": [0.0, 1.0], "step": 0.01, "limits": [0.0, 1.0]},
-    "repetition_penalty": {"ends": [0.5, 2.0], "step": 0.01, "limits": [0.001, 1000.0]},
-    "presence_penalty": {"ends": [-2.0, 2.0], "step": 0.05, "limits": [-100.0, 100.0]},
-    "frequency_penalty": {"ends": [-2.0, 2.0], "step": 0.05, "limits": [-100.0, 100.0]},
 }
 
 
@@ -38,7 +29,7 @@ class StageCards(anywidget.AnyWidget):
     scale of its slider. ``shown`` is what each stage does now: ``{name: {"text", "share", "off"}}``.
     """
 
-    _esm = Path(__file__).parent / "stage_cards.js"
+    _esm = shared_js("stage_cards.js")
     _css = shared_css("stage_cards.css")
 
     cards = traitlets.Dict().tag(sync=True)
@@ -81,9 +72,9 @@ def _describe(name: str, stage: Stage, d_vocab: int) -> dict:
         first_line = (stage.__doc__ or "A stage of your own.").strip().splitlines()[0]
         return {"title": name, "note": first_line}
     if name == "top_k":
-        scale = {"stops": k_stops(d_vocab), "off_at_end": True, "step": 1, "limits": [0, 10**9]}
+        scale = {"stops": k_stops(d_vocab), "off_at_end": True, "step": 1, "limits": [0, MOST_K]}
     elif name == "min_p":
         scale = {"stops": MIN_P_STOPS, "step": 0.01, "limits": [0.0, 1.0]}
     else:
-        scale = _SCALES[name]
+        scale = dict(zip(("ends", "step", "limits"), SCALES[name], strict=True))
     return {"title": TITLES[name], **scale}

@@ -1,5 +1,4 @@
-// A plane drawn as SVG: arrows from the origin, and one tip that can be dragged or moved with the arrow keys. Labels and
-// cells go in by textContent only: a token can be any string.
+// A plane drawn as SVG: arrows from the origin, and one tip that can be dragged or moved with the arrow keys.
 
 const SVG = "http://www.w3.org/2000/svg";
 const SIZE = 440; // the square, in units of the drawing
@@ -14,18 +13,6 @@ function draw(name, parent, attributes = {}, text = "") {
   if (text) node.textContent = text;
   parent.append(node);
   return node;
-}
-
-function make(tag, className, parent, text = "") {
-  const node = document.createElement(tag);
-  node.className = className;
-  node.textContent = text;
-  parent.append(node);
-  return node;
-}
-
-function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
 }
 
 // ---- where things are -----------------------------------------------------------------------------------
@@ -121,7 +108,7 @@ function buildTip(svg) {
   const shaft = draw("line", svg, { class: "hidden" });
   const tip = draw("circle", svg, { class: "tip", r: 9, tabindex: 0, role: "slider" });
   tip.setAttribute("aria-label", "hidden state in the plane; arrow keys move it");
-  tip.setAttribute("data-lm-suppress-shortcuts", "true"); // the notebook would take the arrow keys
+  ownKeys(tip);
   const name = draw("text", svg, { class: "name hidden-name" }, "hidden state");
   return { shaft, tip, name };
 }

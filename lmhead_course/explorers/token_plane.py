@@ -1,13 +1,9 @@
 """A plane with token rows as arrows and a hidden state that can be dragged, and the table of what they score."""
 
-from pathlib import Path
-
 import anywidget
 import traitlets
 
-from .words import shared_css
-
-_HERE = Path(__file__).parent
+from .words import shared_css, shared_js
 
 
 class TokenPlane(anywidget.AnyWidget):
@@ -19,7 +15,7 @@ class TokenPlane(anywidget.AnyWidget):
     never as markup.
     """
 
-    _esm = _HERE / "token_plane.js"
+    _esm = shared_js("token_plane.js")
     _css = shared_css("token_plane.css")
 
     point = traitlets.List([0.0, 0.0]).tag(sync=True, echo_update=False)

@@ -1,22 +1,7 @@
-// Draws the candidates of one step as an HTML table. Two things matter here: speed (a slider moves it 30 times a
-// second, so rows are made once and afterwards only texts and bar lengths change) and safety (a token can be any
-// string, so all text goes in by textContent, and there is no innerHTML in this file).
+// Draws the candidates of one step as an HTML table. Speed matters: a slider moves it 30 times a second, so rows are made
+// once and afterwards only texts and bar lengths change.
 
-const QUIET_MS = 400; // a screen reader is told once the rows have stopped moving
 const HOLD_MS = 700; // how long a drawn row stays in view before the next step's rows replace it
-
-function make(tag, className, parent, text = "") {
-  const node = document.createElement(tag);
-  node.className = className;
-  node.textContent = text;
-  parent?.append(node);
-  return node;
-}
-
-// Touching the page costs, comparing does not.
-function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
-}
 
 function buildHead(table) {
   const columns = make("colgroup", "", table);
@@ -38,7 +23,6 @@ function buildPage(el) {
   const error = make("p", "error", words);
   error.setAttribute("role", "alert");
   const sentence = make("p", "sentence", words);
-  sentence.setAttribute("aria-live", "polite");
   const draw = make("p", "draw", words);
   const figures = make("div", "figures", root);
   const readouts = make("dl", "readouts", figures);
@@ -75,7 +59,7 @@ function showShare(share, probability, text, scale) {
   setText(share.figure, text);
 }
 
-function showRow(row, data, scale) {
+function showRow(scale, row, data) {
   const state = (data.kept ? "kept" : "dropped") + (data.drawn ? " drawn" : "");
   if (row.line.className !== state) row.line.className = state;
   setText(row.rank, data.drawn ? `▶ ${data.rank}` : `${data.rank}`);
@@ -85,29 +69,11 @@ function showRow(row, data, scale) {
   showShare(row.final, data.final, data.final_text, scale);
 }
 
-function showRows(page, rows, scale) {
-  while (page.rows.length > rows.length) page.rows.pop().line.remove();
-  while (page.rows.length < rows.length) page.rows.push(buildRow(page.body));
-  rows.forEach((data, index) => showRow(page.rows[index], data, scale));
-}
-
-function showReadouts(list, pairs) {
-  while (list.children.length > pairs.length) list.lastChild.remove();
-  while (list.children.length < pairs.length) {
-    const pair = make("div", "", list);
-    make("dt", "", pair);
-    make("dd", "", pair);
-  }
-  pairs.forEach(([name, figure], index) => {
-    setText(list.children[index].firstChild, name);
-    setText(list.children[index].lastChild, figure);
-  });
-}
-
 function render({ model, el }) {
   const page = buildPage(el);
+  const { announce, stop } = announcer(page.sentence);
   let heldUntil = 0;
-  let later, settled;
+  let later;
 
   function draw() {
     const rows = model.get("rows");
@@ -116,17 +82,9 @@ function render({ model, el }) {
     page.error.hidden = !model.get("error");
     for (const state of ["busy", "stale"]) page.root.classList.toggle(state, model.get(state));
     page.table.setAttribute("aria-busy", `${model.get("busy")}`);
-    showRows(page, rows, model.get("scale"));
+    showEach(page.rows, rows, () => buildRow(page.body), showRow.bind(null, model.get("scale")));
     showReadouts(page.readouts, model.get("readouts"));
     announce(model.get("sentence"));
-  }
-
-  // The eye sees the sentence at once. A live region that is busy is read when it no longer is.
-  function announce(sentence) {
-    page.sentence.setAttribute("aria-busy", "true");
-    setText(page.sentence, sentence);
-    clearTimeout(settled);
-    settled = setTimeout(() => page.sentence.setAttribute("aria-busy", "false"), QUIET_MS);
   }
 
   // Where the drawn token fell is worth a look, so the rows of the next step wait a moment. Everything is read from
@@ -142,7 +100,7 @@ function render({ model, el }) {
   draw();
   return () => {
     clearTimeout(later);
-    clearTimeout(settled);
+    stop();
     model.off("change", update);
   };
 }

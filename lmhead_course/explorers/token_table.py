@@ -1,11 +1,9 @@
 """The table of candidates that follows the sliders: a real HTML table, drawn by a small script of our own."""
 
-from pathlib import Path
-
 import anywidget
 import traitlets
 
-_HERE = Path(__file__).parent
+from .words import shared_css, shared_js
 
 
 class TokenTable(anywidget.AnyWidget):
@@ -19,8 +17,8 @@ class TokenTable(anywidget.AnyWidget):
     new rows beside old words.
     """
 
-    _esm = _HERE / "token_table.js"
-    _css = _HERE / "token_table.css"
+    _esm = shared_js("token_table.js")
+    _css = shared_css()
 
     rows = traitlets.List().tag(sync=True)
     scale = traitlets.Float(1.0).tag(sync=True)

@@ -1,13 +1,5 @@
 // A tree of tokens, all of it buttons. Lines are made anew at each change (a tree has at most 150 tokens), and the
-// button that had the keyboard's focus gets it back, by its key. Text goes in by textContent only.
-
-function make(tag, className, parent, text = "") {
-  const node = document.createElement(tag);
-  node.className = className;
-  node.textContent = text;
-  parent.append(node);
-  return node;
-}
+// button that had the keyboard's focus gets it back, by its key.
 
 // One stop of the Tab key for each group; the arrow keys go on from there.
 function roam(group) {
@@ -50,12 +42,10 @@ function render({ model, el }) {
   }
 
   function button(parent, className, key, name, act) {
-    const made = make("button", className, parent);
+    const made = ownKeys(make("button", className, parent));
     made.type = "button";
     made.title = name;
     made.setAttribute("aria-label", name);
-    // The notebook's own shortcuts take Enter and the arrow keys unless told not to.
-    made.setAttribute("data-lm-suppress-shortcuts", "true");
     made.dataset.key = key;
     made.addEventListener("click", act);
     return made;

@@ -1,11 +1,9 @@
 """A tree of tokens that is grown by clicking: its lines, and the candidates for the next token, as buttons."""
 
-from pathlib import Path
-
 import anywidget
 import traitlets
 
-from .words import shared_css
+from .words import shared_css, shared_js
 
 
 class TokenTree(anywidget.AnyWidget):
@@ -16,7 +14,7 @@ class TokenTree(anywidget.AnyWidget):
     (a token's own step), "behind" (the step after a node) or "take" (a candidate). Texts are never markup.
     """
 
-    _esm = Path(__file__).parent / "token_tree.js"
+    _esm = shared_js("token_tree.js")
     _css = shared_css("token_tree.css")
 
     text = traitlets.Unicode().tag(sync=True)  # what stands before the first token

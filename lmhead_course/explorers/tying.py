@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from threading import RLock
 
 import ipywidgets
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 from ..figures import row_gradients_chart
 from ..twins import RowGradients
 from .controls import SliderNames, StepSlider, k_stops
+from .explorer import UpdatingExplorer
 from .plot import Plot
 from .tying_view import BOTH, INPUT, OUTPUT, TIED, UNTIED, TyingParams, TyingView, view_of_tying
 from .words import Words
@@ -20,7 +20,7 @@ from .words import Words
 HEADER = ("rank", "token", "in the batch", INPUT, OUTPUT, BOTH)
 
 
-class TyingExplorer(ipywidgets.VBox):
+class TyingExplorer(UpdatingExplorer):
     """A picker and two sliders over recorded gradients; display it as the last line of a cell.
 
     ``tied`` and ``untied`` are lists of ``RowGradients``, one a recorded step, as ``Training.gradients`` keeps them
@@ -46,7 +46,6 @@ class TyingExplorer(ipywidgets.VBox):
         self._order = torch.as_tensor(counts).argsort(descending=True, stable=True)
         _check(self._records, len(self._order), len(self._labels))
         self._decades = _decades(self._records)
-        self._lock = RLock()  # callbacks come from the page and from a running cell, on two threads
         self._build()
         self.view = self.compute(self.params)
         self.plot = Plot(self._picture(self.view))
@@ -68,16 +67,6 @@ class TyingExplorer(ipywidgets.VBox):
     def picture(self) -> go.Figure:
         """What is shown, as a figure that needs no kernel."""
         return self._picture(self.view)
-
-    @property
-    def sentence(self) -> str:
-        """What is shown, in words."""
-        return self.words.sentence
-
-    @property
-    def error(self) -> str:
-        """What is wrong with the settings, in words; empty if nothing is."""
-        return self.words.error
 
     def _build(self) -> None:
         steps = sorted({record.step for records in self._records.values() for record in records})
@@ -104,23 +93,12 @@ class TyingExplorer(ipywidgets.VBox):
 
     # Nothing may leave the callback below: what it prints or raises lands in a log that no learner reads.
 
-    def _refresh(self, _change=None) -> None:
-        with self._lock:
-            try:
-                view, trouble = self.compute(self.params), ""
-            except Exception as error:
-                view, trouble = None, str(error)
-            self._show(view, trouble)
-
-    def _show(self, view: TyingView | None, trouble: str) -> None:
-        if view is not None:
-            self.view = view
-            self.plot.show(self._picture(view))
-            self.table.value = _html(view)
+    def _show(self, view: TyingView) -> None:
+        self.view = view
+        self.plot.show(self._picture(view))
+        self.table.value = _html(view)
         with self.words.hold_sync():
-            self.words.error = trouble
-            if view is not None:
-                self.words.sentence, self.words.readouts = view.sentence, view.readouts
+            self.words.sentence, self.words.readouts = view.sentence, view.readouts
 
     def _picture(self, view: TyingView) -> go.Figure:
         ranks, paths, seen = view.points

@@ -1,30 +1,4 @@
-// Text goes in by textContent only: a label can be any string, and none is markup.
-
-const QUIET_MS = 400; // a screen reader is told once the words have stopped changing
-
-function make(tag, className, parent) {
-  const node = document.createElement(tag);
-  node.className = className;
-  parent.append(node);
-  return node;
-}
-
-function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
-}
-
-function showReadouts(list, pairs) {
-  while (list.children.length > pairs.length) list.lastChild.remove();
-  while (list.children.length < pairs.length) {
-    const pair = make("div", "", list);
-    make("dt", "", pair);
-    make("dd", "", pair);
-  }
-  pairs.forEach(([name, figure], index) => {
-    setText(list.children[index].firstChild, name);
-    setText(list.children[index].lastChild, figure);
-  });
-}
+// A sentence, figures with names, and what went wrong.
 
 function render({ model, el }) {
   const root = make("div", "lmhead-tokens", el);
@@ -32,9 +6,8 @@ function render({ model, el }) {
   error.setAttribute("role", "alert");
   const status = make("p", "status", root);
   const sentence = make("p", "sentence", root);
-  sentence.setAttribute("aria-live", "polite");
   const readouts = make("dl", "readouts", root);
-  let settled;
+  const { announce, stop } = announcer(sentence);
 
   function draw() {
     setText(error, model.get("error"));
@@ -42,17 +15,13 @@ function render({ model, el }) {
     setText(status, model.get("status"));
     status.hidden = !model.get("status");
     showReadouts(readouts, model.get("readouts"));
-    // A live region that is busy is read when it no longer is.
-    sentence.setAttribute("aria-busy", "true");
-    setText(sentence, model.get("sentence"));
-    clearTimeout(settled);
-    settled = setTimeout(() => sentence.setAttribute("aria-busy", `${model.get("busy")}`), QUIET_MS);
+    announce(model.get("sentence"), model.get("busy"));
   }
 
   model.on("change", draw);
   draw();
   return () => {
-    clearTimeout(settled);
+    stop();
     model.off("change", draw);
   };
 }

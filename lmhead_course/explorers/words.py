@@ -1,4 +1,4 @@
-"""Words and figures beside a picture: what it shows, and what went wrong."""
+"""Words and figures beside a picture, and the style and script that all our widgets of text share."""
 
 from pathlib import Path
 
@@ -13,10 +13,18 @@ def shared_css(*names: str) -> str:
     return "\n".join((_HERE / name).read_text(encoding="utf-8") for name in ("token_table.css", *names))
 
 
+def shared_js(name: str) -> str:
+    """Return the script that all our widgets of text share, followed by the named file beside this one.
+
+    Joined as text, because a widget's script is one module on its own, which has nowhere to import from.
+    """
+    return "\n".join((_HERE / part).read_text(encoding="utf-8") for part in ("shared.js", name))
+
+
 class Words(anywidget.AnyWidget):
     """A sentence that a screen reader announces, figures with names, and an error; all shown as text."""
 
-    _esm = _HERE / "words.js"
+    _esm = shared_js("words.js")
     _css = shared_css()
 
     error = traitlets.Unicode().tag(sync=True)
