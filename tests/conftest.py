@@ -22,6 +22,13 @@ hypothesis.settings.register_profile("ci", deadline=None, database=None, derando
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
+def pytest_addoption(parser):
+    """Let test_conformance.py compare as many inputs as one has time for."""
+    parser.addoption(
+        "--conformance", type=int, metavar="N", help="compare about N inputs in test_conformance.py"
+    )
+
+
 @pytest.fixture(scope="session")
 def lm():
     """Return the default model, loaded once for the whole run; the first run ever fetches it."""
