@@ -11,6 +11,8 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
+from .escaping import as_plotly, visible
+
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 SKY, PURPLE, GREY = "#56B4E9", "#CC79A7", "#767676"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, GREY)
@@ -56,16 +58,10 @@ def _styles(count: int) -> list[tuple[str, str, str]]:
 
 def styled(figure: go.Figure, title: str, x_title: str, y_title: str, height: int = 360) -> go.Figure:
     """Give a figure the course's style, a title and the titles of its axes (with units); returns the same figure."""
-    figure.update_layout(template=TEMPLATE, title_text=escape(title), height=height)
-    figure.update_xaxes(title_text=x_title)
-    figure.update_yaxes(title_text=y_title)
+    figure.update_layout(template=TEMPLATE, title_text=as_plotly(title), height=height)
+    figure.update_xaxes(title_text=as_plotly(x_title))
+    figure.update_yaxes(title_text=as_plotly(y_title))
     return figure
-
-
-def escape(label: str) -> str:
-    """Return a label that plotly shows as it stands: it reads a small HTML, and TeX between dollar signs."""
-    escaped = label.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return escaped.replace("$", "&#36;")
 
 
 def probability_bars(
@@ -82,13 +78,13 @@ def probability_bars(
     marked with ✕, so that a dropped token shows without its colour too.
     """
     marks = dropped if dropped is not None else [False] * len(labels)
-    names = [f"{'✕ ' if mark else ''}{escape(label)}" for mark, label in zip(marks, labels, strict=True)]
+    names = [f"{'✕ ' if mark else ''}{visible(label)}" for mark, label in zip(marks, labels, strict=True)]
     figure = go.Figure()
     for (colour, _, _), (name, values) in zip(_styles(len(series)), series.items(), strict=True):
         percent = 100 * _array(values)
         figure.add_bar(
             orientation="h",
-            name=name,
+            name=as_plotly(name),
             # Positions, not names: two tokens may look alike, and plotly would put them on one row.
             y=list(range(len(names))),
             x=percent,
@@ -100,12 +96,15 @@ def probability_bars(
         )
     rows = len(labels) * len(series)
     styled(figure, title, x_title, "", height=140 + max(18 * rows, 28 * len(labels)))
-    longest = max((len(name) for name in names), default=0)
+    longest = max(map(len, names), default=0)
     figure.update_layout(
         margin_l=min(260, 40 + 9 * longest), margin_r=60, bargap=0.25, showlegend=len(series) > 1
     )
     figure.update_yaxes(
-        tickvals=list(range(len(names))), ticktext=names, autorange="reversed", showgrid=False
+        tickvals=list(range(len(names))),
+        ticktext=list(map(as_plotly, names)),
+        autorange="reversed",
+        showgrid=False,
     )
     figure.update_xaxes(rangemode="tozero")
     return figure
@@ -130,7 +129,7 @@ def line_chart(
         figure.add_scatter(
             x=_array(x),
             y=_array(values),
-            name=escape(name),
+            name=as_plotly(name),
             mode="lines+markers" if markers else "lines",
             line={"color": colour, "dash": dash, "width": 2.5},
             marker={"symbol": symbol, "size": 8},
@@ -139,7 +138,7 @@ def line_chart(
     figure.update_xaxes(type="log" if log_x else "linear")
     figure.update_yaxes(type="log" if log_y else "linear")
     for name, height in (reference or {}).items():
-        figure.add_hline(height, line={"color": GREY, "dash": "dot"}, annotation_text=escape(name))
+        figure.add_hline(height, line={"color": GREY, "dash": "dot"}, annotation_text=as_plotly(name))
     figure.update_layout(showlegend=len(series) > 1)
     return figure
 
@@ -164,7 +163,7 @@ def draws_chart(labels: Sequence[str], expected: ArrayLike, observed: ArrayLike,
         error_y={"type": "data", "array": deviation, "color": VERMILION},
     )
     styled(figure, f"{draws:,} draws", "token", "share (%)")
-    figure.update_xaxes(tickvals=places, ticktext=[escape(label) for label in labels])
+    figure.update_xaxes(tickvals=places, ticktext=[as_plotly(label) for label in labels])
     figure.update_yaxes(rangemode="tozero")
     figure.update_layout(margin_b=80)
     return figure
@@ -187,7 +186,7 @@ def labelled_points(
         figure.add_scatter(
             x=[a],
             y=[b],
-            name=f"{number}  {escape(name)}",
+            name=f"{number}  {as_plotly(name)}",
             text=[str(number)],
             mode="markers+text",
             textposition="top center",
@@ -263,7 +262,7 @@ def _arrow(
             "opacity": 1,
             "line": {"width": 0},
         },
-        text=["", escape(name)],
+        text=["", as_plotly(name)],
         textposition=side,
         textfont={"color": colour if head == "circle" else GREY},
         cliponaxis=False,
@@ -301,7 +300,9 @@ def roofline_chart(
     styles = _styles(len(points))
     for (colour, _, symbol), (name, (x, y)) in zip(styles, points.items(), strict=True):
         marker = {"color": colour, "symbol": symbol, "size": 13, "line": {"width": 1, "color": GREY}}
-        figure.add_scatter(x=[x], y=[y], mode="markers", marker=marker, name=escape(name), cliponaxis=False)
+        figure.add_scatter(
+            x=[x], y=[y], mode="markers", marker=marker, name=as_plotly(name), cliponaxis=False
+        )
     styled(figure, title, "arithmetic intensity (FLOPs a byte)", "FLOPs a second", height=420)
     for axis, ends in (("xaxis", x_range), ("yaxis", y_range)):
         figure.layout[axis].update(type="log", range=[float(np.log10(end)) for end in ends], dtick=1)
@@ -344,13 +345,13 @@ def lens_heatmap(
         z=np.log10(values) if log else values,
         zmin=None if low is None else (np.log10(low) if log else low),
         zmax=None if high is None else (np.log10(high) if log else high),
-        text=[[escape(_cut(label, shown)) for label in line] for line in labels],
+        text=[[as_plotly(_cut(label, shown)) for label in line] for line in labels],
         texttemplate="%{text}",
         textfont={"size": 11, "family": "monospace", "color": "#111111"},
         colorscale=HEAT,
         reversescale=log,
         colorbar={
-            "title": {"text": unit, "side": "right"},
+            "title": {"text": as_plotly(unit), "side": "right"},
             "thickness": 12,
             "len": 1,
             **_ticks(low, high, log),
@@ -358,10 +359,10 @@ def lens_heatmap(
         xgap=1,
         ygap=1,
         hoverinfo="skip" if hover is None else "text",
-        hovertext=None if hover is None else [[escape(text) for text in line] for line in hover],
+        hovertext=None if hover is None else [[as_plotly(text) for text in line] for line in hover],
     )
     styled(figure, title, "token read", "layer (0: the embedding)", height=130 + 20 * layers)
-    names = [escape(_cut(token, shown)) for token in tokens]
+    names = [as_plotly(_cut(token, shown)) for token in tokens]
     figure.update_xaxes(tickvals=list(range(positions)), ticktext=names, showgrid=False, tickangle=0)
     figure.update_xaxes(tickfont={"size": 11, "family": "monospace"})
     figure.update_yaxes(tickvals=list(range(0, layers, 5)), showgrid=False, zeroline=False)
@@ -376,6 +377,7 @@ def lens_heatmap(
 
 
 def _cut(label: str, shown: int) -> str:
+    label = visible(label)  # first: one character may become eight
     return label if len(label) <= shown else label[: shown - 1] + "…"
 
 
@@ -431,10 +433,10 @@ def gradient_bars(labels: Sequence[str], p: ArrayLike, q: ArrayLike, *, title: s
         hoverinfo="skip",
     )
     styled(figure, title, "probability, and gradient of the loss", "", height=155 + 45 * len(labels))
-    longest = max((len(label) for label in labels), default=0)
+    longest = max((len(visible(label)) for label in labels), default=0)
     figure.update_layout(margin={"l": min(200, 30 + 8 * longest), "r": 30, "t": 100}, bargap=0.25)
     figure.update_yaxes(
-        tickvals=places, ticktext=[escape(label) for label in labels], autorange="reversed", showgrid=False
+        tickvals=places, ticktext=[as_plotly(label) for label in labels], autorange="reversed", showgrid=False
     )
     figure.update_xaxes(range=[-1.15, 1.1], dtick=0.5)
     return figure
@@ -458,7 +460,7 @@ def reliability_chart(
         figure.add_scatter(
             x=100 * _array(confidence),
             y=100 * _array(accuracy),
-            name=escape(name),
+            name=as_plotly(name),
             mode="lines+markers",
             line={"color": colour, "dash": dash, "width": 2},
             marker={"symbol": symbol, "size": 6 + 24 * np.sqrt(share), "line": {"width": 1, "color": GREY}},
@@ -506,7 +508,7 @@ def row_gradients_chart(
             (False, "row not in it", f"{symbol}-open"),
         ):
             marker = {"color": colour, "symbol": sign, "size": 8 if there else 6, "line": {"width": 1}}
-            at, label = seen == there, f"{escape(name)}, {suffix}"
+            at, label = seen == there, f"{as_plotly(name)}, {suffix}"
             figure.add_scatter(x=x[at], y=y[at], mode="markers", name=label, marker=marker, hoverinfo="skip")
     if total is not None:
         marker = {"symbol": "line-ew-open", "size": 11, "color": GREEN, "line": {"width": 2}}
@@ -550,11 +552,11 @@ def token_tree(
     for (colour, dash, _), (name, nodes) in zip(_styles(len(paths)), paths.items(), strict=True):
         _edges(figure, nodes, parents, depth, row, name, {"color": colour, "dash": dash, "width": 3.5})
     for place, label in [(-1, root), *enumerate(labels)]:
-        note = f"  <i>{escape(notes[place])}</i>" if notes and place in notes else ""
+        note = f"  <i>{as_plotly(notes[place])}</i>" if notes and place in notes else ""
         figure.add_annotation(
             x=depth.get(place, 0),
             y=row.get(place, 0),
-            text=escape(label if place < 0 else _cut(label, shown)) + note,
+            text=as_plotly(label if place < 0 else _cut(label, shown)) + note,
             xanchor="right" if place < 0 else "left" if note else "center",
             showarrow=False,
             xshift=-10 if place < 0 else 0,
@@ -600,7 +602,7 @@ def _edges(
         x=[x for a, b in pairs for x in (depth[a], depth[b], None)],
         y=[y for a, b in pairs for y in (row[a], row[b], None)],
         mode="lines+markers",
-        name=escape(name),
+        name=as_plotly(name),
         line={"shape": "vh", **line},  # down from the parent, then along: no line crosses a label
         marker={"size": 7, "color": line["color"]},
         hoverinfo="skip",

@@ -7,7 +7,8 @@ of its own letters, so that it reads on light and dark pages.
 
 import math
 from collections.abc import Sequence
-from html import escape
+
+from .escaping import NO_TEX, as_html, visible
 
 # Blues from light to dark, each with the letters that stand out on it (contrast of 4.5 or more). Lightness alone
 # carries the order, which every kind of colour vision sees.
@@ -41,7 +42,8 @@ class TokenText:
         high: float | None = None,
         digits: int = 1,
     ):
-        self.labels, self.values, self.name = list(labels), [float(value) for value in values], name
+        self.labels, self.name = list(map(visible, labels)), visible(name)
+        self.values = [float(value) for value in values]
         if len(self.labels) != len(self.values):
             raise ValueError(
                 f"values must be one for each of {len(self.labels)} labels, got {len(self.values)}"
@@ -69,7 +71,8 @@ class TokenText:
     def _repr_html_(self) -> str:
         tokens = "".join(map(self._token, self.labels, self.values))
         ends = f"no colour: {self._number(self.low)}, darkest: {self._number(self.high)}"
-        return f'<p style="margin:0 0 4px">{escape(self.name)} <small>({ends})</small></p><div>{tokens}</div>'
+        name = f'<p style="margin:0 0 4px">{as_html(self.name)} <small>({ends})</small></p>'
+        return f'<div class="{NO_TEX}">{name}<div>{tokens}</div></div>'
 
     def _token(self, label: str, value: float) -> str:
         background, letters = SHADES[self.shade(value)]
@@ -79,6 +82,6 @@ class TokenText:
         )
         # bdi: a right-to-left token must not turn its neighbours around.
         return (
-            f'<span style="{style}"><bdi><code style="background:none;color:inherit">{escape(label)}</code></bdi>'
+            f'<span style="{style}"><bdi><code style="background:none;color:inherit">{as_html(label)}</code></bdi>'
             f'<br><small style="font-variant-numeric:tabular-nums">{self._number(value)}</small></span> '
         )

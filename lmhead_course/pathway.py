@@ -7,7 +7,8 @@ those of the page, so that it reads on light and dark.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+
+from .escaping import NO_TEX, as_html, link_target, visible
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,7 @@ class Stage:
     """One station: its name, the shape of what leaves it, and what happens there, in a few words.
 
     ``head`` marks the stations that the course is about; ``notebook`` is a link's target, "" for none.
+    Raises ``ValueError`` for a target that is neither a web page nor a file.
     """
 
     name: str
@@ -22,6 +24,9 @@ class Stage:
     what: str
     head: bool = False
     notebook: str = ""
+
+    def __post_init__(self):
+        link_target(self.notebook)  # refused here and not while a page is drawn
 
 
 @dataclass(frozen=True)
@@ -32,13 +37,14 @@ class PathPicture:
 
     def __repr__(self) -> str:
         width = max(len(stage.name) for stage in self.stages)
-        lines = [f"{stage.name:{width}} → {stage.shape}  ({stage.what})" for stage in self.stages]
+        lines = [f"{stage.name:{width}} → {stage.shape}  ({visible(stage.what)})" for stage in self.stages]
         return "\n".join([*lines, f"{'':{width}} ↩ and again, with the text one token longer"])
 
     def _repr_html_(self) -> str:
         boxes = "".join(_box(stage, "→") for stage in self.stages[:-1]) + _box(self.stages[-1], "↩")
         again = "↩ and again, with the text one token longer"
-        return f'<ol aria-label="the way from a text to its next token" style="{_LIST}">{boxes}</ol><p>{again}</p>'
+        name = 'aria-label="the way from a text to its next token"'
+        return f'<ol class="{NO_TEX}" {name} style="{_LIST}">{boxes}</ol><p>{again}</p>'
 
 
 _LIST = "display:flex;flex-wrap:wrap;gap:10px 6px;list-style:none;margin:0 0 8px;padding:0;max-width:1000px"
@@ -52,12 +58,12 @@ _PLAIN, _MARKED = "border:1px solid rgba(128,128,128,.6)", "border:3px solid #00
 
 
 def _box(stage: Stage, arrow: str) -> str:
-    name = escape(stage.name)
+    name = as_html(stage.name)
     if stage.notebook:
-        name = f'<a href="{escape(stage.notebook)}">{name}</a>'
+        name = f'<a href="{link_target(stage.notebook)}">{name}</a>'
     return (
         f'<li style="{_ITEM}"><div style="{_BOX};{_MARKED if stage.head else _PLAIN}"><strong>{name}</strong><br>'
-        f"{escape(stage.what)}<br><code>{escape(stage.shape)}</code></div>"
+        f"{as_html(stage.what)}<br><code>{as_html(stage.shape)}</code></div>"
         f'<span aria-hidden="true" style="align-self:center">{arrow}</span></li>'
     )
 
@@ -77,7 +83,7 @@ def draw_path(
 
     ``best`` is the most probable next token and its probability between 0 and 1, ``position`` how the model tells
     positions apart. ``links`` maps a station's name ("head", "softmax", "sampler", …) to the notebook that it links to.
-    Raises ``ValueError`` for a link from a station that is not in the picture.
+    Raises ``ValueError`` for a link from a station that is not in the picture, or to neither a web page nor a file.
     """
     n, (label, probability) = len(tokens), best
     shown = " ".join(tokens) if n <= 8 else f"{' '.join(tokens[:3])} … {tokens[-1]}"

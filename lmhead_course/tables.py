@@ -2,8 +2,9 @@
 
 import unicodedata
 from collections.abc import Sequence
-from html import escape
 from typing import Any
+
+from .escaping import NO_TEX, as_html, visible
 
 
 class Table:
@@ -16,7 +17,7 @@ class Table:
         for row in rows:
             if len(row) != len(header):
                 raise ValueError(f"every row must have {len(header)} cells like the header, got {row!r}")
-        self.header = [str(name) for name in header]
+        self.header = [visible(str(name)) for name in header]
         self.rows = [[_cell(value, digits) for value in row] for row in rows]
 
     def __repr__(self) -> str:
@@ -26,15 +27,15 @@ class Table:
         return "\n".join("  ".join(line) for line in padded)
 
     def _repr_html_(self) -> str:
-        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.header)
+        head = "".join(f'<th scope="col">{as_html(name)}</th>' for name in self.header)
         body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows
+            "<tr>" + "".join(f"<td>{as_html(cell)}</td>" for cell in row) + "</tr>" for row in self.rows
         )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f'<table class="{NO_TEX}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def _cell(value: Any, digits: int) -> str:
-    return f"{value:,.{digits}f}" if isinstance(value, float) else str(value)
+    return f"{value:,.{digits}f}" if isinstance(value, float) else visible(str(value))
 
 
 def _width(text: str) -> int:

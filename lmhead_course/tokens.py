@@ -7,9 +7,7 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
-REPLACED = {" ": "␣", "\n": "⏎", "\t": "⇥"}
-# Letters and marks that draw nothing, although Unicode does not call them unprintable.
-INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+from .escaping import visible
 
 
 def byte_alphabet() -> dict[str, int]:
@@ -29,11 +27,10 @@ BYTES = byte_alphabet()
 def show_text(text: str) -> str:
     """Return text in which every character can be seen and read as what it is, for labels in plots and tables.
 
-    A space becomes ␣, a line break ⏎, a tab ⇥; other characters that draw nothing (controls, zero-width, direction
-    marks, private use) become ``<U+200B>``. A combining mark at the start gets a ◌ to stand on. Markup stays as
-    typed: whoever draws the label must draw it as text.
+    A space becomes ␣; what draws nothing becomes what ``escaping.visible`` makes of it: ⏎, ⇥, ``<U+200B>``. A combining
+    mark at the start gets a ◌ to stand on. Markup stays as typed: whoever draws the label must draw it as text.
     """
-    shown = "".join(map(_show_character, text))
+    shown = visible(text).replace(" ", "␣")
     return (
         "◌" + shown
         if text and unicodedata.category(text[0]).startswith("M") and shown[0] == text[0]
@@ -144,11 +141,3 @@ class PretrainedTokenizer:
         if not self._tokenizer.chat_template:
             raise ValueError("this model's tokenizer has no chat template; give it plain text instead")
         return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-
-
-def _show_character(character: str) -> str:
-    if character in REPLACED:
-        return REPLACED[character]
-    if not character.isprintable() or INVISIBLE.match(character):
-        return f"<U+{ord(character):04X}>"
-    return character

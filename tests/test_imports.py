@@ -46,13 +46,14 @@ GRAPH = {
     "catalog": set(),
     "llama": set(),
     "statistics": set(),
-    "pathway": set(),
-    "tokens": set(),
+    "escaping": set(),
+    "pathway": {"escaping"},
+    "tokens": {"escaping"},
     "streaming": set(),
-    "tables": set(),
+    "tables": {"escaping"},
     "toy": set(),
     "texts": set(),
-    "figures": set(),
+    "figures": {"escaping"},
     "fetch": set(),
     "server": set(),  # loaded by the Jupyter server, never by a kernel
     "convert": set(),  # run as a script in a process of its own
@@ -79,10 +80,10 @@ GRAPH = {
     "quantise": set(),
     "trimming": set(),
     "lens": {"softmax", "protocol"},
-    "highlight": set(),
+    "highlight": {"escaping"},
     "models": {"projection", "llama", "fetch", "tokens", "protocol"},
-    "checks": NUMERIC | {"toy"},
-    "explorers": NUMERIC | {"figures", "checks", "protocol", "tables", "tokens", "toy"},
+    "checks": NUMERIC | {"escaping", "toy"},
+    "explorers": NUMERIC | {"escaping", "figures", "checks", "protocol", "tables", "tokens", "toy"},
 }
 
 # Other people's packages that only these modules may import at all ...

@@ -264,7 +264,7 @@ def test_the_logits_given_are_not_changed():
 
 def test_labels_are_sent_as_text_and_unprintable_ones_escaped():
     explorer = SoftmaxExplorer([1.0, 2.0], ["<b>bold</b>", "\u202eback"])
-    assert [row["label"] for row in explorer.bars.rows] == ["<b>bold</b>", "\\u202eback"]
+    assert [row["label"] for row in explorer.bars.rows] == ["<b>bold</b>", "<U+202E>back"]
 
 
 def test_an_error_shows_in_the_explorer_and_the_last_picture_stays(explorer, monkeypatch):

@@ -5,11 +5,12 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from html import escape
 from inspect import isfunction
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
+
+from ..escaping import NO_TEX, as_html_lines
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,15 @@ class Verdict:
         return f"{_MARKS[self.passed]} {self.message}"
 
     def _repr_html_(self) -> str:
-        folded = (("Hint", self.exercise.hint()), ("Solution", self.exercise.solution()))
+        folded = [("Hint", self.exercise.hint())]
+        if self.exercise.has_solution:
+            folded.append(("Solution", self.exercise.solution()))
         details = "".join(
-            f"<details><summary>{name}</summary><pre>{escape(note.text)}</pre></details>"
+            f"<details><summary>{name}</summary><pre>{as_html_lines(note.text)}</pre></details>"
             for name, note in folded
         )
-        return f"<p><strong>{_MARKS[self.passed]}</strong> {escape(self.message)}</p>{details}"
+        said = f"<strong>{_MARKS[self.passed]}</strong> {as_html_lines(self.message)}"
+        return f'<p class="{NO_TEX}">{said}</p>{details}'
 
 
 class Exercise:
@@ -85,7 +89,12 @@ class Exercise:
 
     def solution(self) -> Note:
         """Return one right answer, worked out; others may be as good."""
-        return self._solution
+        return self._solution if self.has_solution else Note("This copy of the course holds no solutions.")
+
+    @property
+    def has_solution(self) -> bool:
+        """Whether there is a solution to show: the edition for a class that is marked has none."""
+        return bool(self._solution.text)
 
 
 # Lines in these folders are nobody's exercise: the package, the standard library, and what pip installed.

@@ -1,13 +1,11 @@
 """The cost explorer: what the head of one or two models costs, in parameters, bytes, FLOPs and time at best."""
 
-from html import escape
-
 import ipywidgets
 import plotly.graph_objects as go
 
 from ..catalog import Device, devices, models
 from ..cost import BYTES
-from ..figures import escape as escape_label
+from ..escaping import as_html
 from ..figures import roofline_chart
 from .controls import SliderNames, StepSlider
 from .cost_view import FREE, CostParams, CostView, Side, view_of_cost
@@ -232,10 +230,10 @@ class SidePanel(ipywidgets.VBox):
 
 def _html(view: CostView) -> str:
     # Two lines high, so that nothing moves when "(changed)" joins a name.
-    head = "".join(f'<th scope="col" style="height:2.6em">{escape(name)}</th>' for name in ("", *view.names))
+    head = "".join(f'<th scope="col" style="height:2.6em">{as_html(name)}</th>' for name in ("", *view.names))
     body = "".join(
-        f'<tr><th scope="row" style="text-align:left;white-space:nowrap">{escape(row[0])}</th>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
+        f'<tr><th scope="row" style="text-align:left;white-space:nowrap">{as_html(row[0])}</th>'
+        + "".join(f"<td>{as_html(cell)}</td>" for cell in row[1:])
         + "</tr>"
         for row in view.rows
     )
@@ -244,9 +242,7 @@ def _html(view: CostView) -> str:
 
 def _roofline(view: CostView) -> go.Figure:
     device = view.params.device
-    return roofline_chart(
-        device.bandwidth, device.flops, view.points, title=f"Roofline: {escape_label(device.name)}"
-    )
+    return roofline_chart(device.bandwidth, device.flops, view.points, title=f"Roofline: {device.name}")
 
 
 def _picker(name: str, options: list[str], value: str) -> ipywidgets.Dropdown:

@@ -60,7 +60,7 @@ class DrawsExplorer(Explorer):
             raise ValueError("DrawsExplorer needs a language model or logits, and not both")
         self._context = read_text(lm, prompt) if lm is not None else given_context(logits)
         self._label = lru_cache(maxsize=None)(
-            lm.label if lm is not None else labeller(labels, len(self._context.logits))
+            labeller(lm.label if lm is not None else labels, len(self._context.logits))
         )
         self._params, self._sampler, self._top, self._seed = params, sampler, top, seed
         # Callbacks come on the page's thread and on that of a running cell, also at once.

@@ -12,13 +12,13 @@ from ..processors import check_logits
 from ..protocol import CausalLM
 from ..sampling import SamplingParams, process_logits
 from ..tokens import clean
-from .context import read_on, read_text
+from .context import labeller, read_on, read_text
 from .controls import SamplingControls
 from .explorer import Explorer
 from .generation_view import GenerationView, Node, Tree, lines_of, log_prob_of, view_of
 from .prompt_box import PromptBox
 from .sampling_view import TokenRow, draw_token
-from .token_table import TokenTable, percent, printable
+from .token_table import TokenTable, percent
 from .token_tree import TokenTree
 from .turns import Turns, trouble_of
 
@@ -52,7 +52,7 @@ class GenerationExplorer(Explorer):
         seed: int = 7,
     ):
         self._lm, self._top, self._seed = lm, top, seed
-        self._label = lru_cache(maxsize=None)(lambda token_id: printable(lm.label(token_id)))
+        self._label = lru_cache(maxsize=None)(labeller(lm.label, len(lm.head.weight)))
         self._start_text, self._start_params = clean(prompt), params
         self._generator = torch.Generator()
         self._turns = Turns(self._do)

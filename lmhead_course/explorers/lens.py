@@ -10,6 +10,7 @@ import torch
 
 from ..lens import LayeredLM
 from ..tokens import clean
+from .context import labeller
 from .controls import LinearSlider, SliderNames, StepSlider
 from .explorer import Explorer
 from .lens_view import COLUMNS, QUANTITIES, LensParams, LensScene, LensView, figure_of, view_of
@@ -40,7 +41,7 @@ class LensExplorer(Explorer):
         quantity: str = QUANTITIES[0],
         norm: bool = True,
     ):
-        self._lm, self._label = lm, lru_cache(maxsize=None)(lm.label)
+        self._lm, self._label = lm, lru_cache(maxsize=None)(labeller(lm.label, lm.head.d_vocab))
         self._turns = Turns(self._do)
         self._troubles: dict[str, str] = {}
         self._start = {"prompt": clean(prompt), "word": word, "quantity": quantity, "norm": norm}

@@ -77,7 +77,7 @@ class PipelineExplorer(Explorer):
         self._lock, self._trouble = RLock(), ""
         self._context = None if logits is None else self._with_generated(given_context(logits))
         d_vocab = len(lm.head.weight) if lm is not None else len(self._context.logits)
-        self._label = lru_cache(maxsize=None)(lm.label if lm is not None else labeller(labels, d_vocab))
+        self._label = lru_cache(maxsize=None)(labeller(labels if lm is None else lm.label, d_vocab))
         self._stages = _named_stages(params, stages)
         self.view: PipelineView | None = None
         self._build(clean(prompt), d_vocab, params)

@@ -9,7 +9,7 @@ import torch
 
 from ..protocol import CausalLM
 from ..tokens import clean
-from .context import WINDOW
+from .context import WINDOW, labeller
 from .controls import LinearSlider, SliderNames, StepSlider
 from .explorer import Explorer
 from .projection_view import (
@@ -70,7 +70,7 @@ class ProjectionExplorer(Explorer):
         tokens: Sequence[str] = TOKENS,
         axes: tuple[str, str] = AXES,
     ):
-        self._lm, self._label = lm, lru_cache(maxsize=None)(lm.label)
+        self._lm, self._label = lm, lru_cache(maxsize=None)(labeller(lm.label, lm.head.d_vocab))
         self._turns = Turns(self._do)
         self._troubles: dict[str, str] = {}
         self._lengths = lm.head.weight.detach().float().cpu().norm(dim=1).clamp(min=1e-12)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..projection import LMHead
 from ..protocol import CausalLM
 from ..tokens import clean
-from .token_table import percent
+from .token_table import percent, printable
 
 MOST_TOKENS = 12
 """How many arrows can be told apart in one picture."""
@@ -40,7 +40,7 @@ def find_token(lm: CausalLM, word: str) -> int:
     for ids in map(lm.encode, spellings):
         if len(ids) == 1:
             return ids[0]
-    pieces = " ".join(map(lm.label, lm.encode(spellings[0])))
+    pieces = " ".join(printable(lm.label(i)) for i in lm.encode(spellings[0]))
     raise ValueError(
         f"“{word}” is not one token but {len(lm.encode(spellings[0]))} ({pieces}). Choose a word that is one token; "
         "the search box finds them"

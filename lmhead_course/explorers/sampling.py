@@ -60,8 +60,8 @@ class SamplingExplorer(Explorer):
             raise ValueError("SamplingExplorer needs a language model or logits, and not both")
         given = None if logits is None else given_context(logits)
         self._lm, self._process, self._top = lm, process, top
-        label = lm.label if lm is not None else labeller(labels, len(given.logits))
-        self._label = lru_cache(maxsize=None)(label)
+        d_vocab = len(lm.head.weight) if given is None else len(given.logits)
+        self._label = lru_cache(maxsize=None)(labeller(labels if lm is None else lm.label, d_vocab))
         self._start_params, self._start_text, self._seed = params, clean(prompt), seed
         self._generator = torch.Generator().manual_seed(seed)
         # Callbacks come on the page's thread and on that of a running cell, also at once.
@@ -70,7 +70,7 @@ class SamplingExplorer(Explorer):
         self._trouble = ""
         self._reading, self._marked, self.draw, self.view = False, None, None, None
         self._writer = None  # the thread that writes into the prompt box, for as long as it does
-        self._build(len(lm.head.weight) if given is None else len(given.logits))
+        self._build(d_vocab)
         self._listen()
         if lm is None:
             self._refresh()

@@ -3,6 +3,7 @@
 import anywidget
 import traitlets
 
+from ..escaping import visible
 from .words import shared_css, shared_js
 
 
@@ -61,5 +62,5 @@ def bar_scale(largest: float) -> float:
 
 
 def printable(label: str) -> str:
-    """Return a label with everything that has no picture escaped, and lone surrogates, which no message can carry."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in label) or "''"
+    """Return a label of which every character can be seen, as ``escaping.visible`` makes it, and never an empty one."""
+    return visible(label) or "''"

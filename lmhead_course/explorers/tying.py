@@ -1,7 +1,6 @@
 """The tying explorer: which rows of the two ends get a gradient, by which path, while a tiny model learns."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 
 import ipywidgets
 import numpy as np
@@ -9,11 +8,13 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
+from ..escaping import as_html
 from ..figures import row_gradients_chart
 from ..twins import RowGradients
 from .controls import SliderNames, StepSlider, k_stops
 from .explorer import UpdatingExplorer
 from .plot import Plot
+from .token_table import printable
 from .tying_view import BOTH, INPUT, OUTPUT, TIED, UNTIED, TyingParams, TyingView, view_of_tying
 from .words import Words
 
@@ -42,7 +43,7 @@ class TyingExplorer(UpdatingExplorer):
     ):
         given = {TIED: list(tied), UNTIED: list(untied)}
         self._records = {name: records for name, records in given.items() if records}
-        self._labels = list(labels)
+        self._labels = [printable(label) for label in labels]
         self._order = torch.as_tensor(counts).argsort(descending=True, stable=True)
         _check(self._records, len(self._order), len(self._labels))
         self._decades = _decades(self._records)
@@ -126,7 +127,7 @@ def _check(records: Mapping[str, Sequence[RowGradients]], d_vocab: int, labels: 
 
 
 def _html(view: TyingView) -> str:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in HEADER)
+    head = "".join(f'<th scope="col">{as_html(name)}</th>' for name in HEADER)
     body = "".join(_line(row.cells, row.rank == view.params.rank) for row in view.rows)
     caption = "<caption>Some rows: ● in the batch, ○ not</caption>"
     return f'<table style="width:100%">{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
@@ -135,4 +136,4 @@ def _html(view: TyingView) -> str:
 def _line(cells: Sequence[str], chosen: bool) -> str:
     mark = ' style="font-weight:bold"' if chosen else ""
     texts = [("▶ " if chosen else "") + cells[0], *cells[1:]]
-    return f"<tr{mark}>" + "".join(f"<td>{escape(text)}</td>" for text in texts) + "</tr>"
+    return f"<tr{mark}>" + "".join(f"<td>{as_html(text)}</td>" for text in texts) + "</tr>"
