@@ -27,6 +27,14 @@ MOST_IGNORED, ALWAYS_IGNORED = 0.25, 2  # a share of the code cells; so many may
 FEWEST_COMPARED, FEWEST_COMPARED_AT_THE_DOOR = 5, 3
 SECTIONS = ("Question", "Math", "Code", "Play", "Exercise", "Check", "Summary")
 IGNORING = {"nbval-ignore-output", "nbval-skip"}
+GUARD = """from importlib.util import find_spec
+
+if not (find_spec("torch") and find_spec("lmhead_course")):
+    todo = "in a copy of the whole course, run  %pip install -e ..  in a new cell, then restart the kernel"
+    raise ModuleNotFoundError(f"this kernel's Python does not have the course.\\nTo install it, {todo}")
+
+"""
+"""How each setup begins: it stands in the cell itself, since there is no package yet that could say it."""
 NOT_COMPARED = {WIDGET, "image/png", "image/jpeg", "application/vnd.plotly.v1+json"}
 MACHINE_PATH = re.compile(
     r"(?<![\w.~/:-])/(?:root|home|Users|tmp|work|opt|srv|mnt|usr/lib|usr/local)/|\b[A-Z]:\\{1,2}(?:Users|Program)"
@@ -167,8 +175,10 @@ def enough_outputs_are_compared(notebook, name) -> Iterator[str]:
 def the_first_code_cell_is_the_setup(notebook, name) -> Iterator[str]:
     source = next((cell.source for cell in code_cells(notebook)), "")
     for wanted in ("lmhead_course", "torch.set_num_threads(1)"):
-        if wanted not in source:
+        if wanted not in source.removeprefix(GUARD):
             yield f"the first code cell does not say {wanted}"
+    if not source.startswith(GUARD):
+        yield f"the first code cell does not begin as in every notebook, with {GUARD!r}"
 
 
 def every_section_is_there(notebook, name) -> Iterator[str]:
@@ -222,7 +232,7 @@ def test_notebook(path, rule):
 
 def good_notebook():
     prose = [new_markdown_cell("# Title"), *(new_markdown_cell(f"## {word}") for word in SECTIONS)]
-    sources = ["import torch, lmhead_course\ntorch.set_num_threads(1)\nprint(0)", *("print(1)",) * 6]
+    sources = [GUARD + "import torch, lmhead_course\ntorch.set_num_threads(1)\nprint(0)", *("print(1)",) * 6]
     cells = []
     for count, (text, source) in enumerate(zip(prose, [*sources, None], strict=True), 1):
         out = [new_output("stream", name="stdout", text="1\n")]
@@ -296,8 +306,9 @@ FAULTS = [
         lambda notebook: set_all(notebook, outputs=[new_output("display_data", data={"image/png": "x"})]),
     ),
     (enough_outputs_are_compared, lambda notebook: set_all(notebook, execution_count=None)),
-    (the_first_code_cell_is_the_setup, put(1, source="import torch, lmhead_course")),
-    (the_first_code_cell_is_the_setup, put(1, source="import torch\ntorch.set_num_threads(1)")),
+    (the_first_code_cell_is_the_setup, put(1, source=GUARD + "import torch, lmhead_course")),
+    (the_first_code_cell_is_the_setup, put(1, source=GUARD + "import torch\ntorch.set_num_threads(1)")),
+    (the_first_code_cell_is_the_setup, put(1, source="import lmhead_course\ntorch.set_num_threads(1)")),
     (every_section_is_there, put(6, source="Exercise")),
     (links_to_files_lead_somewhere, put(0, source="[next](99_nowhere.ipynb#here)")),
 ]
@@ -326,6 +337,15 @@ def test_what_is_no_path_of_a_machine_passes(text):
     notebook = good_notebook()
     notebook.cells[3].source = text
     assert list(nothing_names_a_folder_of_one_machine(notebook, "01")) == []
+
+
+def test_a_notebook_in_a_kernel_without_the_course_says_what_to_run(tmp_path):
+    # -S leaves out all that pip installed, -I this folder.
+    command = [sys.executable, "-I", "-S", "-c", GUARD + "import lmhead_course"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1
+    assert last.startswith("To install it, in a copy of the whole course, run  %pip install -e ..")
 
 
 # pytest --nbval with the project's own settings: it must be able to fail.
