@@ -27,7 +27,7 @@ LEFT_OUT = (
     "tests/",
     "benchmarks/",
     ".ci/",
-)  # tests give right answers; the others are of use only beside them
+)  # tests give right answers; the others serve those who change the course
 TEACHERS_PAGE = "docs/teaching.md"
 STUB = "# For teachers\n\nThis copy of the course is the one for learners; its teacher's page is in the full one.\n"
 
@@ -67,9 +67,8 @@ def without_solutions(source: str) -> str:
         for keyword in node.keywords
         if keyword.arg == "solution"
     ]
-    for value in sorted(
-        found, key=lambda node: node.lineno, reverse=True
-    ):  # the last first: lines keep numbers
+    # The last first, so that what stands before keeps its place.
+    for value in sorted(found, key=lambda node: (node.lineno, node.col_offset), reverse=True):
         first, last = value.lineno - 1, value.end_lineno - 1
         before = lines[first].encode()[: value.col_offset].decode()  # ast counts columns in bytes
         after = lines[last].encode()[value.end_col_offset :].decode()
