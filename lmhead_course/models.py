@@ -9,6 +9,7 @@ import inspect
 import json
 import os
 import threading
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,15 @@ from torch import Tensor, nn
 
 from .fetch import fetch
 from .llama import LlamaBody, LlamaConfig, positions_of
+from .memory import memory_left, require_memory
 from .projection import LMHead
 from .tokens import FileTokenizer, PretrainedTokenizer, show_token
 
 DEFAULT = "smollm2-135m"
 ALL_LOGITS_LIMIT = 1 << 30  # bytes
+LOADING = (
+    100_000_000  # bytes that loading the default model takes beside its weights, which stay in their file
+)
 NORM_NAMES = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "norm_f", "final_norm")
 
 
@@ -94,7 +99,8 @@ class LanguageModel:
     ) -> Float[Tensor, "position d_vocab"]:
         """Return the logits after each token of a text, or at some positions; negative ones count from the end.
 
-        Raises ``ValueError`` for a position outside the text, or if the result would be larger than 1 GiB.
+        Raises ``ValueError`` for a position outside the text, or if the result would be larger than 1 GiB;
+        ``MemoryError`` if so much is not left.
         """
         ids = self.prompt_ids(text)
         chosen = _chosen_positions(positions, ids.shape[1])
@@ -104,6 +110,7 @@ class LanguageModel:
                 f"positions: logits at {len(chosen)} positions × {self.d_vocab} tokens take {size / 2**30:.2f} GiB, "
                 f"1 GiB is allowed: ask for at most {most} positions"
             )
+        self._require_memory(size, f"all_logits at {len(chosen):,} positions")
         streams, _ = self.body(ids)
         return self._read(streams[-1][0, chosen])
 
@@ -113,7 +120,10 @@ class LanguageModel:
 
         Row 0 is the embedding, row i the stream after layer i. (transformers norms its last row already.)
         """
-        streams, _ = self.body(self.prompt_ids(text), all_layers=True)
+        ids = self.prompt_ids(text)
+        size = 2 * (self.n_layers + 1) * ids.numel() * self.d_model * 4  # the streams one by one, then joined
+        self._require_memory(size, f"hidden_states of {ids.numel():,} tokens")
+        streams, _ = self.body(ids, all_layers=True)
         return torch.cat(streams)
 
     @torch.no_grad()
@@ -138,6 +148,8 @@ class LanguageModel:
         past = 0 if cache is None else cache.length
         self._check_length(past + ids.shape[1])
         self._check_step(ids, past, mask)
+        if not last_only:
+            self._require_memory(ids.numel() * self.d_vocab * 4, f"logits at {ids.numel():,} positions")
         streams, cache = self.body(ids, cache, mask)
         return self._read(streams[-1][:, -1] if last_only else streams[-1]), cache
 
@@ -195,6 +207,10 @@ class LanguageModel:
     def _read(self, hidden: Tensor) -> Tensor:
         return self.head(self.final_norm(hidden))
 
+    def _require_memory(self, size: int, what: str) -> None:
+        if self.device.type != "cuda":  # a CUDA device has memory of its own, and says so when it is full
+            require_memory(size, what)
+
     def _check_length(self, length: int) -> None:
         if length > self.context_length:
             raise ValueError(f"text is {length} tokens long, {self.name} reads at most {self.context_length}")
@@ -219,8 +235,9 @@ def load_model(name: str | os.PathLike = DEFAULT, device: str | torch.device = "
     repository, or a local folder. Code that comes with a model is never run, and only safetensors weights are read.
     ``device`` is "auto" (cuda, else mps, else cpu) or what ``torch.device`` accepts.
 
-    Raises ``RuntimeError`` if the model cannot be fetched, ``ValueError`` for a device that is not there, a model that
-    cannot be loaded, or one whose head is no matrix with an optional bias, scale and soft cap.
+    Raises ``RuntimeError`` if the model cannot be fetched, ``MemoryError`` if there is no room for it, ``ValueError``
+    for a device that is not there, a model that cannot be loaded, or one whose head is no matrix with an optional bias,
+    scale and soft cap.
     """
     chosen = pick_device(device)
     if name == DEFAULT:
@@ -253,6 +270,9 @@ def load_default(folder: Path, device: torch.device) -> LanguageModel:
     """
     from safetensors.torch import load_file
 
+    require_memory(LOADING, "loading the model")
+    _warn_if_weights_do_not_fit(folder / "model.safetensors")
+
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         with torch.device("meta"):  # sizes only; the weights come from the file, without a copy
@@ -272,6 +292,17 @@ def load_default(folder: Path, device: torch.device) -> LanguageModel:
         context_length=config["max_position_embeddings"],
         eos_ids=config["eos_token_id"],
     )
+
+
+def _warn_if_weights_do_not_fit(file: Path) -> None:
+    """Warn where the file is larger than what memory has left: parts of it are then read again and again."""
+    left, size = memory_left(), file.stat().st_size if file.exists() else 0
+    if left is not None and left < size:
+        warnings.warn(
+            f"{left / 1e6:,.0f} MB of memory are left and the model's weights are {size / 1e6:,.0f} MB: it will run, "
+            "but slowly. Shut down the kernels of other notebooks (in JupyterLab: Kernel → Shut Down All Kernels)",
+            stacklevel=3,
+        )
 
 
 def _llama_config(config: dict) -> LlamaConfig:

@@ -43,6 +43,7 @@ NUMERIC = {
 GRAPH = {
     "projection": set(),
     "softmax": set(),
+    "cumulative": set(),
     "catalog": set(),
     "llama": set(),
     "statistics": set(),
@@ -54,13 +55,14 @@ GRAPH = {
     "toy": set(),
     "texts": set(),
     "figures": {"escaping"},
-    "fetch": set(),
+    "memory": set(),
+    "fetch": {"memory"},
     "server": set(),  # loaded by the Jupyter server, never by a kernel
     "convert": set(),  # run as a script in a process of its own
     "protocol": {"projection"},
-    "processors": {"softmax"},
+    "processors": {"softmax", "cumulative"},
     "masks": {"processors"},
-    "sampling": {"processors", "softmax"},
+    "sampling": {"processors", "softmax", "cumulative"},
     "generation": {"sampling", "softmax", "streaming", "protocol"},
     "beams": {"generation", "softmax", "protocol"},
     "speculative": {"generation", "sampling", "softmax", "streaming", "protocol"},
@@ -81,7 +83,7 @@ GRAPH = {
     "trimming": set(),
     "lens": {"softmax", "protocol"},
     "highlight": {"escaping"},
-    "models": {"projection", "llama", "fetch", "tokens", "protocol"},
+    "models": {"projection", "llama", "fetch", "memory", "tokens", "protocol"},
     "checks": NUMERIC | {"escaping", "toy"},
     "explorers": NUMERIC | {"escaping", "figures", "checks", "protocol", "tables", "tokens", "toy"},
 }
