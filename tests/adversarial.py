@@ -71,6 +71,11 @@ def all_equal(dice, *shape):
     return torch.full(shape, dice.choice([0.0, -7.25, 1e4]))
 
 
+def signed_zeros(dice, *shape):
+    """0.0 and −0.0 are equal, and a sort must not tell them apart."""
+    return torch.tensor([0.0, -0.0, -1.0])[dice.whole(3, *shape)]
+
+
 def one_hot(dice, *shape):
     base = torch.full(shape, dice.choice([-INF, 0.0, -30.0]))
     return base.scatter(-1, dice.whole(shape[-1], *shape[:-1], 1), dice.choice([1.0, 12.0, 30.0]))
@@ -160,8 +165,9 @@ def integers(dice, *shape):
 
 
 ROWS: list[Callable[..., torch.Tensor]] = [
-    normal, mostly_dropped, few_left, ties_of_a_thousand, two_values, all_equal, one_hot, ascending, descending,
-    largest_floats, denormals, whole_weights, halves, steep, neighbours, a_peak_over_a_plateau, zipf,
+    normal, mostly_dropped, few_left, ties_of_a_thousand, two_values, all_equal, signed_zeros, one_hot,
+    ascending, descending, largest_floats, denormals, whole_weights, halves, steep, neighbours,
+    a_peak_over_a_plateau, zipf,
 ]  # fmt: skip
 LAYOUTS = [
     rows_of_different_kinds, transposed, every_second, expanded, float16, bfloat16, float64, integers,

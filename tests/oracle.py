@@ -197,7 +197,7 @@ def exact_penalty(name: str, row: np.ndarray, value: float, prompt=(), generated
     """A penalty in the row's dtype, held inside its range; dropped tokens stay dropped."""
     limits, kind = np.finfo(row.dtype), row.dtype.type
     value = min(value, float(limits.max)) if name == "repetition_penalty" else value
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # of dropped tokens, which stay as they are
         value = kind(value)
         counts = Counter(real(generated))
         if name == "repetition_penalty":

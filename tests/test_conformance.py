@@ -109,7 +109,9 @@ def untouched(function, logits: torch.Tensor, *settings, **ids):
 
 
 def equal(got: torch.Tensor, expected: np.ndarray) -> None:
+    """See that two rows are equal bit for bit, the signs of zeros included."""
     np.testing.assert_array_equal(got.numpy(), expected)
+    np.testing.assert_array_equal(np.signbit(got.numpy()), np.signbit(expected))
 
 
 # ---- one processor ------------------------------------------------------------------------------------------------
@@ -195,7 +197,7 @@ def is_pipeline(params, logits, got, prompt, generated) -> bool:
     """See that one row is right; return whether rounding may decide about it, so that nothing was compared."""
     expected = oracle.exact_process(oracle.plain_row(logits), params, prompt.tolist(), generated.tolist())
     if expected.decided:
-        equal(got.isfinite(), np.isfinite(expected.logits))
+        np.testing.assert_array_equal(got.isfinite().numpy(), np.isfinite(expected.logits))
         np.testing.assert_allclose(got.numpy(), expected.logits, rtol=2e-6)
     return not expected.decided
 
