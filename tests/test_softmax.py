@@ -233,3 +233,39 @@ def test_a_vocabulary_of_equal_half_precision_logits_still_sums_to_one(dtype):
 
 def test_logsumexp_of_many_equal_half_precision_logits_is_finite():
     assert logsumexp(torch.zeros(70_000, dtype=torch.float16)).item() == pytest.approx(math.log(70_000), 1e-3)
+
+
+def test_the_naive_form_takes_each_row_by_itself():
+    rows = torch.tensor([[0.0, 1.0, 2.0], [5.0, 1.0, -3.0]])
+    torch.testing.assert_close(softmax_naive(rows), torch.softmax(rows, dim=-1))
+
+
+@pytest.mark.parametrize(("below", "wins"), [(26.0, 1), (29.0, 0)])
+def test_gumbel_noise_is_as_large_as_a_uniform_number_in_double_precision_makes_it(monkeypatch, below, wins):
+    # −ln(−ln(1 − 10⁻¹²)) = 27.6; in float32 that number is 1, whose noise has no end.
+    drawn = torch.tensor([math.exp(-1), 1 - 1e-12], dtype=torch.float64)
+    monkeypatch.setattr(torch, "rand", lambda shape, dtype, **_: drawn.to(dtype))
+    assert gumbel_max(torch.tensor([0.0, -below])).item() == wins
+
+
+def test_gumbel_max_cannot_draw_a_dropped_token_even_when_the_random_number_is_zero(monkeypatch):
+    monkeypatch.setattr(torch, "rand", lambda shape, dtype, **_: torch.zeros(shape, dtype=dtype))
+    assert gumbel_max(torch.tensor([-math.inf, 0.0])).item() == 1
+
+
+def test_gumbel_max_draws_the_same_with_the_same_seed_and_leaves_the_global_generator_alone():
+    before = torch.random.get_rng_state()
+    first, again = (gumbel_max(TOY.expand(50, 5), torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(first, again)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_gumbel_noise_is_made_on_the_device_of_the_logits():
+    assert gumbel_max(torch.zeros(4, 3, device="meta")).device.type == "meta"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_spacing_is_given_in_double_precision_whatever_the_values_are_in(dtype):
+    steps = spacing(torch.tensor([1.0, 3.0], dtype=dtype), torch.float32)
+    assert steps.dtype == torch.float64
+    assert steps.tolist() == [2**-23, 2**-22]
