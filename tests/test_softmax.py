@@ -269,3 +269,7 @@ def test_a_spacing_is_given_in_double_precision_whatever_the_values_are_in(dtype
     steps = spacing(torch.tensor([1.0, 3.0], dtype=dtype), torch.float32)
     assert steps.dtype == torch.float64
     assert steps.tolist() == [2**-23, 2**-22]
+
+
+def test_the_spacing_is_never_below_the_smallest_subnormal_number():
+    assert spacing(torch.tensor([1e-45, -3e-42, 2**-126]), torch.float32).tolist() == [2**-149] * 3
