@@ -1,6 +1,9 @@
 """What every test shares: checked shapes, one torch thread, repeatable hypothesis, the live model."""
 
 import os
+import shutil
+import tempfile
+from pathlib import Path
 
 import hypothesis
 import jaxtyping
@@ -16,6 +19,9 @@ jaxtyping.install_import_hook("lmhead_course", f"{typecheck.__name__}.typecheck"
 # Two threads on a busy machine wait for each other; one is steady, and what tests assert on is values.
 torch.set_num_threads(1)
 
+# Checkers keep what was solved: the tests' right answers are not the progress of whoever runs them.
+os.environ["LMHEAD_COURSE_DATA"] = tempfile.mkdtemp(prefix="lmhead-course-tests-")
+
 # No deadline: a shared machine pauses at any time. No example database: a run leaves no files behind.
 hypothesis.settings.register_profile("dev", deadline=None, database=None)
 hypothesis.settings.register_profile("ci", deadline=None, database=None, derandomize=True, print_blob=True)
@@ -27,6 +33,12 @@ def pytest_addoption(parser):
     parser.addoption(
         "--conformance", type=int, metavar="N", help="compare about N inputs in test_conformance.py"
     )
+
+
+def pytest_unconfigure():
+    """Remove the folder that stood for the user's own."""
+    if Path(folder := os.environ["LMHEAD_COURSE_DATA"]).name.startswith("lmhead-course-tests-"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -43,7 +43,7 @@ NUMERIC = {
 GRAPH = {
     "projection": set(),
     "softmax": set(),
-    "cumulative": set(),
+    "selection": set(),
     "catalog": set(),
     "llama": set(),
     "statistics": set(),
@@ -60,9 +60,9 @@ GRAPH = {
     "server": set(),  # loaded by the Jupyter server, never by a kernel
     "convert": set(),  # run as a script in a process of its own
     "protocol": {"projection"},
-    "processors": {"softmax", "cumulative"},
+    "processors": {"softmax", "selection"},
     "masks": {"processors"},
-    "sampling": {"processors", "softmax", "cumulative"},
+    "sampling": {"processors", "softmax", "selection"},
     "generation": {"sampling", "softmax", "streaming", "protocol"},
     "beams": {"generation", "softmax", "protocol"},
     "speculative": {"generation", "sampling", "softmax", "streaming", "protocol"},
@@ -84,7 +84,11 @@ GRAPH = {
     "lens": {"softmax", "protocol"},
     "highlight": {"escaping"},
     "models": {"projection", "llama", "fetch", "memory", "tokens", "protocol"},
-    "checks": NUMERIC | {"escaping", "toy"},
+    "checks": NUMERIC | {"escaping", "progress", "toy"},
+    "progress": set(),
+    "overview": {"checks", "progress", "escaping"},
+    "restore": set(),
+    "storage": {"fetch", "progress", "tables"},
     "explorers": NUMERIC | {"escaping", "figures", "checks", "protocol", "tables", "tokens", "toy"},
 }
 

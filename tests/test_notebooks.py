@@ -17,7 +17,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from tools.store_notebooks import KERNEL, PLACEHOLDER, WIDGET, execute, tidy, write
 
 ROOT = Path(__file__).resolve().parents[1]
-PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PATHS = sorted(path for path in (ROOT / "notebooks").glob("*.ipynb") if ".mine-" not in path.name)
 
 LONGEST_CELL, LONG_CELL, SHARE_OF_SHORT_CELLS = 25, 15, 0.9
 LONGEST_FUNCTION = 10

@@ -10,6 +10,7 @@ stored: widget state (about 5 MB a figure), times, machine names.
 
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -20,8 +21,10 @@ from nbformat import NotebookNode
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 CELL_TIMEOUT = 120  # seconds, as for pytest --nbval
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+OWN_MACHINE = "own-machine"  # tags a cell whose output is about the machine it ran on: it is not stored
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PLACEHOLDER = "(interactive: run this cell)"
+PLACEHOLDER_OF_MACHINE = "(about your machine: run this cell)"
 KEPT_METADATA = ("tags", "jupyter", "slideshow")  # of a cell; "jupyter" holds what is folded away
 
 
@@ -38,7 +41,8 @@ def execute(notebook: NotebookNode, folder: Path) -> NotebookNode:
         allow_errors=False,
         coalesce_streams=True,
     )
-    return client.execute()
+    with tempfile.TemporaryDirectory() as nobody:  # a stored notebook shows nobody's progress
+        return client.execute(env=os.environ | {"LMHEAD_COURSE_DATA": nobody})
 
 
 def tidy(notebook: NotebookNode) -> NotebookNode:
@@ -54,7 +58,12 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
 
 
 def tidy_outputs(cell: NotebookNode, number: int) -> None:
-    """Replace a stored widget, which no viewer could show without its state, by a line that says what to do."""
+    """Replace a stored widget, which no viewer could show without its state, and what is about one machine.
+
+    A line that says what to do takes their place.
+    """
+    if OWN_MACHINE in cell.metadata.get("tags", []):
+        cell.outputs = [nbformat.v4.new_output("display_data", data={"text/plain": PLACEHOLDER_OF_MACHINE})]
     for output in cell.outputs:
         if output.get("name") == "stderr":
             raise ValueError(f"cell {number} wrote to stderr, which would be compared: {output.text[:200]!r}")

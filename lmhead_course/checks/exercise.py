@@ -1,9 +1,10 @@
 """What every exercise is made of: a checker that says in words what is wrong, a hint, and a worked solution."""
 
+import sys
 import sysconfig
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import isfunction
 from pathlib import Path
@@ -11,6 +12,7 @@ from textwrap import dedent
 from typing import Any
 
 from ..escaping import NO_TEX, as_html_lines
+from ..progress import record
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,17 @@ _MARKS = {True: "✔ Right.", False: "✘ Not yet.", None: "… Not attempted ye
 class Verdict:
     """What a checker says: ``passed`` is True, False, or None for an exercise not yet attempted.
 
-    A notebook shows it with the exercise's hint and solution folded away below.
+    A notebook shows it with the exercise's hint and solution folded away below. ``remark`` is about the learner's
+    file of progress, and empty as long as that is well.
     """
 
     passed: bool | None
     message: str
     exercise: "Exercise"
+    remark: str = ""
 
     def __repr__(self) -> str:
-        return f"{_MARKS[self.passed]} {self.message}"
+        return f"{_MARKS[self.passed]} {self.message}" + (f"\n({self.remark})" if self.remark else "")
 
     def _repr_html_(self) -> str:
         folded = [("Hint", self.exercise.hint())]
@@ -49,7 +53,8 @@ class Verdict:
             for name, note in folded
         )
         said = f"<strong>{_MARKS[self.passed]}</strong> {as_html_lines(self.message)}"
-        return f'<p class="{NO_TEX}">{said}</p>{details}'
+        remark = f"<br><em>({as_html_lines(self.remark)})</em>" if self.remark else ""
+        return f'<p class="{NO_TEX}">{said}{remark}</p>{details}'
 
 
 class Exercise:
@@ -65,8 +70,22 @@ class Exercise:
         self._hint = Note(dedent(hint).strip())
         self._solution = Note(dedent(solution).strip())
 
+    @property
+    def name(self) -> str | None:
+        """What the learner's progress calls it, such as "softmax.ratio"; None for one that the course does not have."""
+        package, _, short = getattr(self._diagnose, "__module__", "").rpartition(".")
+        home = vars(sys.modules[f"{package}.{short}"]) if package == __package__ else {}
+        return next((f"{short}.{name}" for name, value in home.items() if value is self), None)
+
     def check(self, answer: Any) -> Verdict:
-        """Return a verdict on the answer. Never raises: an exception in the learner's code becomes part of it."""
+        """Return a verdict on the answer, and add the exercise to the learner's progress if it is right.
+
+        Never raises: an exception in the learner's code becomes part of the verdict.
+        """
+        verdict = self._judge(answer)
+        return replace(verdict, remark=_keep(self.name)) if verdict.passed and self.name else verdict
+
+    def _judge(self, answer: Any) -> Verdict:
         if answer is ... or answer is None:
             return Verdict(None, "Replace the ... with your answer and run the cell again.", self)
         answered = []
@@ -95,6 +114,14 @@ class Exercise:
     def has_solution(self) -> bool:
         """Whether there is a solution to show: the edition for a class that is marked has none."""
         return bool(self._solution.text)
+
+
+def _keep(name: str) -> str:
+    """Add a solved exercise to the progress, and return "" or what was wrong with that, in words."""
+    try:
+        return record([name])
+    except Exception as error:  # whatever is wrong with a file, the answer is still right
+        return f"Your progress could not be kept: {error}"
 
 
 # Lines in these folders are nobody's exercise: the package, the standard library, and what pip installed.
