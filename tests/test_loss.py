@@ -309,3 +309,27 @@ def test_what_does_not_fit_is_refused_by_name(change, words):
     settings = {"targets": torch.tensor([0, 1, 2]), "weight": WEIGHT} | change
     with refused(*words):
         linear_cross_entropy(HIDDEN, **settings)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"targets": torch.tensor([0, 5, 1])}, ("targets", "[0, 5)", "got 5")),
+        ({"targets": torch.tensor([0, -1, 1])}, ("targets", "ignore_index=-100", "got -1")),
+        ({"label_smoothing": -0.1}, ("label_smoothing", "[0, 1]", "-0.1")),
+        ({"reduction": "max"}, ("reduction", "mean, sum, none", "max")),
+    ],
+)
+def test_the_written_out_form_refuses_the_same_by_name(change, words):
+    settings = {"targets": torch.tensor([0, 1, 2])} | change
+    with refused(*words):
+        cross_entropy(HIDDEN @ WEIGHT.T, **settings)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32])
+def test_targets_may_be_of_any_integer_dtype_also_one_too_small_to_count_the_vocabulary(dtype):
+    hidden, weight = torch.randn(4, 3, dtype=torch.float64), torch.randn(300, 3, dtype=torch.float64)
+    targets = torch.tensor([5, -100, 90, 0])
+    expected = F.cross_entropy(hidden @ weight.T, targets)
+    assert linear_cross_entropy(hidden, weight, targets.to(dtype)).item() == pytest.approx(expected.item())
+    assert cross_entropy(hidden @ weight.T, targets.to(dtype)).item() == pytest.approx(expected.item())

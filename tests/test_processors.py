@@ -407,3 +407,22 @@ def test_prompt_ids_that_do_not_fit_are_called_prompt():
 def test_a_processor_alone_refuses_what_the_settings_refuse(processor, value, name):
     with refused(name, repr(value)):
         processor(torch.tensor([1.0, 2.0]), value)
+
+
+# ---- gradients ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["top-k", "top-p", "min-p"])
+def test_a_filter_passes_gradients_through_the_tokens_that_it_keeps_and_no_others(name):
+    logits = torch.tensor([[2.0, 1.0, 1.0, -3.0], [0.5, 0.0, -INF, 4.0]], requires_grad=True)
+    result = PROCESSORS[name](logits)
+    result.masked_fill(result == -INF, 0.0).sum().backward()
+    assert torch.equal(logits.grad, result.isfinite().float())
+
+
+@each
+def test_logits_made_in_inference_mode_are_processed_like_any_other(process):
+    logits = torch.tensor([[2.0, 1.0, 1.0, -3.0], [0.5, 0.0, -INF, 4.0]])
+    with torch.inference_mode():
+        inferred = process(logits * 1)
+    assert torch.equal(inferred, process(logits))
