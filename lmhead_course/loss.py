@@ -222,6 +222,7 @@ def _reduced(loss: Tensor, counted: Tensor, reduction: str) -> Tensor:
 
 def _counted(targets: Tensor, d_vocab: int, ignore_index: int) -> Tensor:
     """Return which targets count, after checking that these are tokens."""
+    targets = targets.long()  # d_vocab may be beyond a small dtype, in which torch would compare
     counted = targets != ignore_index
     wrong = targets[counted & ((targets < 0) | (targets >= d_vocab))]
     if len(wrong):
