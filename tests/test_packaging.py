@@ -98,7 +98,8 @@ PAGES += [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/*
 
 @pytest.mark.parametrize("path", PAGES)
 def test_no_page_names_a_folder_of_one_machine(path):
-    assert not re.search(r"(?<![\w.~/])/(root|work|opt|tmp)/|/home/\w+", (ROOT / path).read_text())
+    text = (ROOT / path).read_text("utf-8").replace("/opt/tljh/", "")  # where every such server has its files
+    assert not re.search(r"(?<![\w.~/])/(root|work|opt|tmp)/|/home/\w+", text)
 
 
 def test_the_installed_packages_get_along():
