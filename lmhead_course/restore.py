@@ -13,16 +13,16 @@ INSTALLED = Path(sys.prefix) / "share" / "lmhead_course" / "notebooks"
 """Where installing the package puts a copy of the notebooks, see pyproject.toml."""
 
 
-def restore_notebook(name: str, folder: str | os.PathLike = ".") -> None:
+def restore_notebook(name: str | int, folder: str | os.PathLike = ".") -> None:
     """Put a notebook back as it was, keep the learner's under another name, and print what was done.
 
-    ``name`` is as much of the file's name as tells it from the others, such as "03". ``folder`` is the folder of the
-    notebooks, or the one that holds ``notebooks``. The original comes from git where there is a repository, else from
-    the copy that was installed with the package. Raises ``ValueError`` for a name that fits no notebook or several,
-    ``RuntimeError`` if there is no original.
+    ``name`` is the notebook's number, or as much of its name as tells it from the others: 3, "03_samp". ``folder`` is
+    the folder of the notebooks, or the one that holds ``notebooks``. The original comes from git where there is a
+    repository, else from the copy that was installed with the package. Raises ``ValueError`` for a name that fits no
+    notebook or several, ``RuntimeError`` if there is no original.
     """
     folder = _folder(Path(folder))
-    path = folder / _one_of(name, folder)
+    path = folder / _one_of(str(name).zfill(2), folder)
     original = from_git(path) or from_installed(path)
     if original is None:
         raise RuntimeError(
@@ -63,7 +63,7 @@ def _one_of(name: str, folder: Path) -> str:
     """Return the one notebook whose file name begins with ``name``, among those of the folder and the originals."""
     files = {path.name for place in (folder, INSTALLED) for path in place.glob("[0-9][0-9]_*.ipynb")}
     files = {file for file in files if ".mine-" not in file}
-    found = sorted(file for file in files if name and file.startswith(name.removesuffix(".ipynb")))
+    found = sorted(file for file in files if file.startswith(name))
     if len(found) != 1:
         raise ValueError(f"name must fit one of {sorted(files)}, got {name!r}")
     return found[0]

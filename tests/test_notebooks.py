@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tools.store_notebooks import KERNEL, PLACEHOLDER, WIDGET, execute, tidy, write
+from tools.store_notebooks import KERNEL, PLACEHOLDER, PLACEHOLDER_OF_MACHINE, WIDGET, execute, tidy, write
 
 ROOT = Path(__file__).resolve().parents[1]
 PATHS = sorted(path for path in (ROOT / "notebooks").glob("*.ipynb") if ".mine-" not in path.name)
@@ -227,6 +227,44 @@ def test_notebook(path, rule):
     assert list(rule(nbformat.read(path, as_version=4), path.name)) == []
 
 
+# The glossary, one page for all notebooks.
+
+
+def slug(heading: str) -> str:
+    """Return a heading's anchor, where JupyterLab and GitHub agree on it: small letters, spaces as hyphens."""
+    assert re.fullmatch("[a-z -]+", heading)
+    return heading.replace(" ", "-")
+
+
+def glossary() -> list[str]:
+    text = (ROOT / "notebooks" / "glossary.md").read_text(encoding="utf-8")
+    return [slug(heading) for heading in re.findall("^## (.+)$", text, re.MULTILINE)]
+
+
+def glossary_links() -> list[str]:
+    texts = [cell.source for path in PATHS for cell in nbformat.read(path, as_version=4).cells]
+    return [anchor for text in texts for anchor in re.findall(r"\]\(glossary\.md#([^)]*)\)", text)]
+
+
+def test_every_link_into_the_glossary_leads_to_a_term():
+    assert set(glossary_links()) <= set(glossary())
+
+
+def test_every_term_of_the_glossary_is_linked_from_its_first_use():
+    assert set(glossary()) <= set(glossary_links())
+
+
+def test_the_glossary_is_in_alphabetical_order_with_each_term_once():
+    assert glossary() == sorted(set(glossary()))
+
+
+def test_the_glossary_leads_to_notebooks_that_are_there():
+    text = (ROOT / "notebooks" / "glossary.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert links
+    assert {link for link in links if not (ROOT / "notebooks" / link).is_file()} == set()
+
+
 # The rules themselves: a notebook that keeps them all, then the same one with one fault.
 
 
@@ -420,6 +458,13 @@ def test_storing_replaces_a_widget_by_a_line_that_says_what_to_do():
 def test_storing_refuses_what_can_not_be_compared(output, words):
     with pytest.raises(ValueError, match=words):
         tidy(new_notebook(cells=[new_code_cell("x", outputs=[output])]))
+
+
+def test_storing_leaves_out_what_a_cell_says_about_one_machine():
+    out = new_output("stream", name="stdout", text="/home/ada")
+    cell = new_code_cell("x", outputs=[out], metadata={"tags": ["nbval-ignore-output", "own-machine"]})
+    (stored,) = tidy(new_notebook(cells=[cell])).cells[0].outputs
+    assert stored.data == {"text/plain": PLACEHOLDER_OF_MACHINE}
 
 
 def test_storing_keeps_tags_and_drops_times_and_machine_names():
