@@ -23,9 +23,12 @@ def _shape(answer: Any) -> tuple[int, ...] | str:
 
 def _number(answer: Any) -> float | str:
     """Return a number, or what is wrong with its form."""
-    if isinstance(answer, bool) or not isinstance(answer, int | float):
+    try:
+        return float(
+            "no" if isinstance(answer, bool | str) else answer
+        )  # a tensor or a Fraction is a number, too
+    except (TypeError, ValueError, RuntimeError):
         return f"The answer is one number, got {answer!r}."
-    return float(answer)
 
 
 # ---- 1. Python: a comprehension and a slice ---------------------------------------------------------------
