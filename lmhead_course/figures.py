@@ -1,8 +1,9 @@
 """Every picture of the course: arrays in, a ``plotly.graph_objects.Figure`` out. One style, no widgets, no models.
 
 Colours are those of Okabe and Ito (2008), told apart also by colour-blind eyes; what matters is marked by text, dash
-or pattern as well. The background is transparent and the text a middle grey, since plotly does not follow
-JupyterLab's light and dark themes. Margins are set, so that nothing jumps when numbers change.
+or pattern as well. The ground is white and the text dark on every page: plotly does not follow JupyterLab's light and
+dark themes, and no grey has a contrast of 4.5 on both (explorers, which can, follow the theme). Margins are set, so
+that nothing jumps when numbers change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,9 @@ from .escaping import as_plotly, visible
 
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 SKY, PURPLE, GREY = "#56B4E9", "#CC79A7", "#767676"
+GROUND, TEXT = "#FFFFFF", "#333333"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, GREY)
+PATTERNS = ("", "/", ".", "x", "-", "|", "+")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
 SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star")
 
@@ -28,9 +31,9 @@ _AXIS = {
 }
 TEMPLATE = go.layout.Template(
     layout={
-        "font": {"color": GREY, "size": 13, "family": "system-ui, sans-serif"},
+        "font": {"color": TEXT, "size": 13, "family": "system-ui, sans-serif"},
         "title": {"font": {"size": 15}, "x": 0, "xref": "paper", "y": 0.97, "yanchor": "top"},
-        "paper_bgcolor": "rgba(0,0,0,0)",
+        "paper_bgcolor": GROUND,
         "plot_bgcolor": "rgba(0,0,0,0)",
         "colorway": COLOURS,
         "margin": {"l": 70, "r": 20, "t": 70, "b": 55},
@@ -72,7 +75,7 @@ def probability_bars(
     dropped: Sequence[bool] | None = None,
     x_title: str = "probability (%)",
 ) -> go.Figure:
-    """Return horizontal bars of probabilities in percent, the first label on top, one colour a series.
+    """Return horizontal bars of probabilities in percent, the first label on top, a colour and a hatching a series.
 
     ``series`` maps a name to probabilities (len(labels),) between 0 and 1. Where ``dropped`` is True the label is
     marked with ✕, so that a dropped token shows without its colour too.
@@ -80,7 +83,8 @@ def probability_bars(
     marks = dropped if dropped is not None else [False] * len(labels)
     names = [f"{'✕ ' if mark else ''}{visible(label)}" for mark, label in zip(marks, labels, strict=True)]
     figure = go.Figure()
-    for (colour, _, _), (name, values) in zip(_styles(len(series)), series.items(), strict=True):
+    styles = zip(_styles(len(series)), PATTERNS, strict=False)
+    for ((colour, _, _), pattern), (name, values) in zip(styles, series.items(), strict=False):
         percent = 100 * _array(values)
         figure.add_bar(
             orientation="h",
@@ -88,7 +92,7 @@ def probability_bars(
             # Positions, not names: two tokens may look alike, and plotly would put them on one row.
             y=list(range(len(names))),
             x=percent,
-            marker_color=colour,
+            marker={"color": colour, "pattern": {"shape": pattern, "fillmode": "overlay"}},
             text=[f"{value:.2f}" for value in percent],
             textposition="outside",
             cliponaxis=False,
@@ -264,7 +268,6 @@ def _arrow(
         },
         text=["", as_plotly(name)],
         textposition=side,
-        textfont={"color": colour if head == "circle" else GREY},
         cliponaxis=False,
         hoverinfo="skip",
     )
@@ -414,13 +417,15 @@ def loss_curve(
 def gradient_bars(labels: Sequence[str], p: ArrayLike, q: ArrayLike, *, title: str) -> go.Figure:
     """Return p, q and the gradient p − q of each label as horizontal bars from −1 to 1, the first label on top.
 
-    ``p`` and ``q`` (len(labels),) are probabilities. The gradient is written beside its bar, and hatched.
+    ``p`` and ``q`` (len(labels),) are probabilities; ``q`` is dotted. The gradient is hatched, and written beside
+    its bar.
     """
     p, q = _array(p), _array(q)
     places = list(range(len(labels)))
     figure = go.Figure()
-    for name, values, colour in (("model p", p, BLUE), ("target q", q, ORANGE)):
-        figure.add_bar(orientation="h", y=places, x=values, name=name, marker_color=colour, hoverinfo="skip")
+    for name, values, colour, dots in (("model p", p, BLUE, ""), ("target q", q, ORANGE, ".")):
+        marker = {"color": colour, "pattern": {"shape": dots, "fillmode": "overlay"}}
+        figure.add_bar(orientation="h", y=places, x=values, name=name, marker=marker, hoverinfo="skip")
     figure.add_bar(
         orientation="h",
         y=places,

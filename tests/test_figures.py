@@ -51,13 +51,45 @@ def test_error_bars_of_draws_are_two_standard_errors_long():
     ],
     ids=["bars", "lines", "draws", "points"],
 )
-def test_every_figure_has_a_title_axis_titles_fixed_margins_and_a_clear_background(figure):
+def test_every_figure_has_a_title_axis_titles_and_fixed_margins(figure):
     layout = figure.layout
     assert layout.title.text
     assert layout.xaxis.title.text
-    assert layout.template.layout.paper_bgcolor == "rgba(0,0,0,0)"
     assert layout.template.layout.margin.l
     assert layout.template.layout.xaxis.automargin is False
+
+
+def luminance(colour):
+    """Relative luminance of a colour like "#1a2b3c", as the Web Content Accessibility Guidelines define it."""
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = [
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one, other):
+    darker, lighter = sorted([luminance(one), luminance(other)])
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_the_words_of_every_figure_stand_out_on_its_own_ground():
+    layout = figures.TEMPLATE.layout
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast(layout.font.color, layout.paper_bgcolor) >= 4.5
+
+
+def test_the_names_at_arrows_have_the_colour_of_all_words():
+    figure = figures.arrow_chart({"a": [1, 2]}, hidden=[3, -1], title="t", x_title="x", y_title="y")
+    assert [trace.textfont.color for trace in figure.data] == [None, None]
+
+
+def test_bars_differ_without_their_colours():
+    series = {"one": [0.5], "two": [0.5], "three": [0.5]}
+    bars = figures.probability_bars(["a"], series, title="t").data
+    assert len({bar.marker.pattern.shape for bar in bars}) == 3
+    bars = figures.gradient_bars(["a"], [0.5], [1.0], title="t").data
+    assert len({bar.marker.pattern.shape for bar in bars}) == 3
 
 
 def test_arrows_start_at_the_origin_and_end_at_their_tips_the_named_ones_scaled():

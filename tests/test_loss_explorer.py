@@ -158,7 +158,7 @@ def test_labels_are_escaped_in_the_pictures():
     explorer = LossExplorer([1.0, 2.0], ["<b>x</b>", "$y$\n"])
     assert drawn(explorer.plots[1])["layout"]["yaxis"]["ticktext"] == [
         "&lt;b&gt;x&lt;/b&gt;",
-        "&#36;y&#36;\\n",
+        "&#36;y&#36;⏎",
     ]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import lmhead_course.explorers
 from lmhead_course.explorers import TokenTable
-from lmhead_course.explorers.token_table import bar_scale, percent, printable
+from lmhead_course.explorers.token_table import bar_scale, percent, printable, quoted
 
 SOURCES = Path(lmhead_course.explorers.__file__).parent
 
@@ -30,6 +30,13 @@ SOURCES = Path(lmhead_course.explorers.__file__).parent
 )
 def test_a_percentage_shows_what_can_be_told_from_it(probability, text):
     assert percent(probability) == text
+
+
+@pytest.mark.parametrize(
+    ("label", "text"), [("␣Paris", "“␣Paris”"), ("’s", "“’s”"), ('"', '["]'), ("”,", "[”,]"), ("[", "“[”")]
+)
+def test_a_label_that_is_a_quotation_mark_can_be_told_from_the_marks_around_it(label, text):
+    assert quoted(label) == text
 
 
 @given(st.floats(0, 1))

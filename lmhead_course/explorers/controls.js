@@ -6,32 +6,41 @@ const EVERY_MS = 100;
 const TRIES = 100;
 const ANSWER_MS = 150;
 
-function nameHandle(row, stops) {
+function nameHandle(row, stops, tell) {
   const handle = row.querySelector(".noUi-handle");
   const name = row.querySelector("label")?.textContent;
   const slider = row.querySelector(".noUi-target")?.noUiSlider;
   if (!handle || !name || !slider) return false;
-  handle.setAttribute("aria-label", `${name} slider`);
-  // The notebook's own shortcuts take the arrow keys (next cell, previous cell) unless told not to.
-  handle.setAttribute("data-lm-suppress-shortcuts", "true");
+  ownKeys(handle).setAttribute("aria-label", `${name} slider`);
   const box = row.querySelector("input");
   const say = (text) => handle.setAttribute("aria-valuetext", text);
   slider.on("update", (_texts, _index, [position]) => {
     if (stops[name]) say(stops[name][Math.round(position)]);
     else setTimeout(() => say(box.value), ANSWER_MS);
   });
+  // ipywidgets puts a number beyond the ends of a box back to the end, and says nothing. It has to be heard before that.
+  row.addEventListener("change", () => tell(beyond(name, box)), { capture: true });
   row.named = true;
   return true;
 }
 
+// The folded parts are opened by Enter, which the notebook would take for itself.
+function freeTitles(panel) {
+  panel.querySelectorAll(".jupyter-widget-Collapse-header").forEach(ownKeys);
+}
+
 function render({ model, el }) {
-  el.style.display = "none";
+  const note = make("p", "lmhead-note", el);
+  note.setAttribute("role", "status");
+  const tell = (text) => setText(note, text);
   // The neighbours of this widget join the page after it, in no order that could be relied on.
   let left = TRIES;
   const timer = setInterval(() => {
-    const rows = [...(el.closest(".lmhead-controls")?.querySelectorAll(".lmhead-slider") ?? [])];
-    const named = rows.map((row) => row.named || nameHandle(row, model.get("stops")));
+    const panel = el.closest(".lmhead-controls");
+    const rows = [...(panel?.querySelectorAll(".lmhead-slider") ?? [])];
+    const named = rows.map((row) => row.named || nameHandle(row, model.get("stops"), tell));
     if ((rows.length > 0 && named.every(Boolean)) || --left === 0) clearInterval(timer);
+    if (panel) freeTitles(panel);
   }, EVERY_MS);
   return () => clearInterval(timer);
 }

@@ -2,7 +2,6 @@
 
 import math
 from numbers import Integral, Real
-from pathlib import Path
 from threading import RLock
 
 import anywidget
@@ -10,8 +9,8 @@ import ipywidgets
 import traitlets
 
 from ..sampling import ORDERS, SamplingParams
+from .words import shared_css, shared_js
 
-_HERE = Path(__file__).parent
 _NAMES = tuple(name for name in SamplingParams.__dataclass_fields__ if name != "order")
 
 
@@ -154,14 +153,15 @@ class StepSlider(LinkedSlider):
 
 
 class SliderNames(anywidget.AnyWidget):
-    """Nothing to see: gives the slider handles of a panel their names, their keys and the panel's style.
+    """Gives the slider handles of a panel their names, their keys and their style, and tells when a typed number was
+    beyond the ends of its box; nothing to see until then.
 
     ``stops`` are the texts of the positions of sliders that have stops, by the name of the box beside them; other
     sliders say the number in their box.
     """
 
-    _esm = _HERE / "controls.js"
-    _css = _HERE / "controls.css"
+    _esm = shared_js("controls.js")
+    _css = shared_css()
     stops = traitlets.Dict().tag(sync=True)
 
 

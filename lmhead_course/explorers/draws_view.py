@@ -12,7 +12,7 @@ from ..sampling import SamplingParams, process_logits, sample
 from ..softmax import softmax
 from ..statistics import ChiSquare, chi_square
 from .context import Context
-from .token_table import percent
+from .token_table import percent, quoted
 
 CELLS = 1 << 16
 """How many logits a call of the sampler gets at once, in rows of a whole vocabulary (at least one row). Half a megabyte
@@ -139,7 +139,8 @@ class DrawsView:
             return f"After {self.n:,} draws every share is exactly its probability."
         came, should = percent(self.worst_observed), percent(self.worst_expected)
         off = (
-            f"After {draws_text(self.n)} the largest difference is at “{self.worst}”: {came} came, {should} should. "
+            f"After {draws_text(self.n)} the largest difference is at {quoted(self.worst)}: {came} came, "
+            f"{should} should. "
             f"One standard error is {percent(self.deviation / math.sqrt(self.n))}."
         )
         return f"{off} {self._verdict}"

@@ -14,6 +14,10 @@ class Explorer(ipywidgets.VBox):
 
     words: ipywidgets.DOMWidget  # ``Words`` or a ``TokenTable``: whatever shows a sentence and an error
 
+    def __init__(self, children: list[ipywidgets.Widget]):
+        super().__init__(children)
+        self.add_class("lmhead")  # the style of what ipywidgets draws, controls.css
+
     @property
     def sentence(self) -> str:
         """What is shown, in words."""

@@ -29,10 +29,8 @@ function showRow(row, data) {
   row.line.className = data.fate ? "changed" : gone ? "dropped" : "kept";
   setText(row.sign, data.fate ? "≠" : "");
   setText(row.words, data.fate);
-  row.mark.title = data.fate;
   setText(row.rank, `${data.rank}`);
   setText(row.label, data.label);
-  row.token.title = `${data.label} (token id ${data.token_id})`;
   [data.raw_text, data.here, data.there].forEach((text, i) => setText(row.figures[i], text));
 }
 

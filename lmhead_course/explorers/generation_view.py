@@ -10,7 +10,7 @@ from ..generation import log_probs_of
 from ..sampling import SamplingParams, process_logits
 from .context import Context
 from .sampling_view import SamplingView, view_of_processed, view_of_ranked
-from .token_table import percent
+from .token_table import percent, quoted
 
 MOST_NODES = 150
 """How many tokens a tree may hold: each keeps its step's logits, 0.2 MB at 49,152 tokens."""
@@ -78,7 +78,7 @@ class Tree:
         """Show the step behind a node; raise ``ValueError`` where the text has ended."""
         self._check(node)
         if self.nodes[node].context is None:
-            raise ValueError(f"“{self.nodes[node].label}” ends the text: nothing follows it")
+            raise ValueError(f"{quoted(self.nodes[node].label)} ends the text: nothing follows it")
         self.at, self.mark = node, None
 
     def add(self, node: Node) -> None:
@@ -147,7 +147,7 @@ class GenerationView:
     def _taken(self) -> str:
         if self.marked is None:
             return ""
-        return f"“{self.marked}” was taken here; the model gives it {percent(self.chance)}. "
+        return f"{quoted(self.marked)} was taken here; the model gives it {percent(self.chance)}. "
 
     @property
     def readouts(self) -> list[list[str]]:

@@ -14,7 +14,7 @@ from ..lens import LayeredLM, LensReading, logit_lens, rank_of, settled_from
 from ..softmax import entropy, softmax
 from ..tokens import clean
 from .context import WINDOW
-from .token_table import percent
+from .token_table import percent, quoted
 
 COLUMNS = 12
 """How many positions are drawn: the labels of more would not fit a page of 800 pixels."""
@@ -155,9 +155,9 @@ def _hovers(scene: LensScene, view: LensView) -> list[list[str]]:
     def text(layer: int, column: int) -> str:
         at = (layer, column)
         return (
-            f"layer {layer}, after “{view.tokens[column]}”: “{view.labels[layer][column]}” "
+            f"layer {layer}, after {quoted(view.tokens[column])}: {quoted(view.labels[layer][column])} "
             f"{percent(reading.probability[at].item())}, {reading.entropy[at].item():.2f} bits; "
-            f"“{word}” has rank {int(reading.rank[at]):,}"
+            f"{quoted(word)} has rank {int(reading.rank[at]):,}"
         )
 
     return [[text(layer, column) for column in range(len(view.tokens))] for layer in range(len(view.labels))]
@@ -177,6 +177,7 @@ def _sentence(
     since = "from the embedding on" if settled == 0 else f"from layer {settled} on"
     return (
         f"{place}, {'with' if params.norm else 'without'} the final norm, the head reads the stream at "
-        f"“{scene.tokens[column]}” as “{best[0]}” with {percent(best[1])}; “{word[0]}” has rank {word[1]:,} of "
-        f"{scene.lm.head.d_vocab:,}. The last layer's top token in this column, “{last}”, is on top {since}."
+        f"{quoted(scene.tokens[column])} as {quoted(best[0])} with {percent(best[1])}; {quoted(word[0])} has "
+        f"rank {word[1]:,} of {scene.lm.head.d_vocab:,}. The last layer's top "
+        f"token in this column, {quoted(last)}, is on top {since}."
     )

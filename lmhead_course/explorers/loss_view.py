@@ -10,7 +10,7 @@ from torch import Tensor
 from ..calibration import Calibration, Predictions, calibrate
 from ..loss import cross_entropy
 from ..softmax import softmax
-from .token_table import percent
+from .token_table import percent, quoted
 
 CURVE = (-12.0, 18.0)
 """The range of the true token's logit over which the loss is drawn."""
@@ -98,7 +98,8 @@ class LossView:
 
     def _about_loss(self) -> str:
         asked = f"is asked for {percent(self.true.q)}" if self.params.epsilon else "came"
-        start = f"“{self.label}” {asked}, the model gives it {percent(self.true.p)}: a loss of {self.loss:.3f} nats."
+        given = f"the model gives it {percent(self.true.p)}: a loss of {self.loss:.3f} nats."
+        start = f"{quoted(self.label)} {asked}, {given}"
         slope = self.true.gradient
         if abs(slope) < 0.002:
             return f"{start} The gradient is almost 0: nothing is left to learn here."

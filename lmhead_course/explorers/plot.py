@@ -2,13 +2,14 @@
 
 import gzip
 from functools import cache
-from pathlib import Path
 
 import anywidget
 import plotly.graph_objects as go
 import traitlets
 from ipywidgets import widget_serialization
 from plotly.offline import get_plotlyjs
+
+from .words import shared_css, shared_js
 
 
 class PlotlyLibrary(anywidget.AnyWidget):
@@ -29,7 +30,8 @@ class Plot(anywidget.AnyWidget):
     or stays blank; four of them in one notebook on a busy machine did not.
     """
 
-    _esm = Path(__file__).parent / "plot.js"
+    _esm = shared_js("plot.js")
+    _css = shared_css("plot.css")
 
     figure = traitlets.Unicode().tag(sync=True)  # plotly's JSON
     library = traitlets.Instance(PlotlyLibrary).tag(sync=True, **widget_serialization)

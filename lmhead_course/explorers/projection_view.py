@@ -13,7 +13,7 @@ from torch import Tensor
 from ..projection import LMHead
 from ..protocol import CausalLM
 from ..tokens import clean
-from .token_table import percent, printable
+from .token_table import percent, printable, quoted
 
 MOST_TOKENS = 12
 """How many arrows can be told apart in one picture."""
@@ -147,7 +147,7 @@ class ProjectionView:
         rest = "" if p.rest else " The part outside of the plane is left out."
         return (
             f"The hidden state is that of {origin}{moved}. Its shadow in this plane is at ({signed(p.x)}, "
-            f"{signed(p.y)}).{rest} Of {self.d_vocab:,} tokens the best is “{self.best}”: logit "
+            f"{signed(p.y)}).{rest} Of {self.d_vocab:,} tokens the best is {quoted(self.best)}: logit "
             f"{signed(self.best_logit)}, probability {percent(self.best_probability)}."
         )
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..sampling import SamplingParams, sample
 from ..softmax import entropy, softmax
 from .context import Context
-from .token_table import bar_scale, percent
+from .token_table import bar_scale, percent, quoted
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,11 @@ class SamplingView:
         best = max(self.rows, key=lambda row: row.final)
         if self.kept == 1:
             return (
-                f"Only “{best.label}” is left of {self.d_vocab:,} tokens: it comes for certain. "
+                f"Only {quoted(best.label)} is left of {self.d_vocab:,} tokens: it comes for certain. "
                 f"The model gave it {percent(best.raw)}."
             )
-        return f"{self._kept_words} The most likely, “{best.label}”, has {self._best_words(best)} {self._open_words}"
+        most = f"The most likely, {quoted(best.label)}, has {self._best_words(best)}"
+        return f"{self._kept_words} {most} {self._open_words}"
 
     @property
     def _kept_words(self) -> str:
@@ -188,7 +189,8 @@ class Draw:
     probability: float
 
     def __str__(self) -> str:
-        return f"Drawn: “{self.label}”, number {self.rank:,} of {self.kept:,}, chance {percent(self.probability)}."
+        place = f"number {self.rank:,} of {self.kept:,}"
+        return f"Drawn: {quoted(self.label)}, {place}, chance {percent(self.probability)}."
 
 
 def draw_token(

@@ -54,3 +54,11 @@ function ownKeys(node) {
   node.setAttribute("data-lm-suppress-shortcuts", "true");
   return node;
 }
+
+// What to say of a number that was typed beyond the ends of its box; nothing for one within.
+function beyond(name, box) {
+  const typed = box.valueAsNumber;
+  const end = Math.min(Math.max(typed, Number(box.min)), Number(box.max));
+  if (Number.isNaN(typed) || typed === end) return "";
+  return `${name} goes from ${box.min} to ${box.max}: ${typed} became ${end}.`;
+}

@@ -1,6 +1,7 @@
 // Logits as bars to drag. Each bar is the browser's own range input: it brings mouse, touch, keyboard and a role for
 // screen readers along.
 
+const LIMIT = 2000;
 const COLUMNS = [
   ["token", "token"],
   ["logit", "logit: drag or type"],
@@ -20,7 +21,6 @@ function buildHead(table) {
     make("span", "", cells[name], title);
     cells[name].scope = "col";
   }
-  cells.said.title = "tokens that the repetition penalty counts as already said";
   const ticks = make("span", "ticks", cells.stable);
   ticks.setAttribute("aria-hidden", "true");
   return [0, 1].map(() => make("span", "", ticks));
@@ -35,7 +35,7 @@ function buildShare(cell, name) {
   return share;
 }
 
-function buildRow(body, index, change) {
+function buildRow(body, index, change, tell) {
   const line = make("tr", "", body);
   const token = make("th", "token", line);
   token.scope = "row";
@@ -56,7 +56,13 @@ function buildRow(body, index, change) {
   range.addEventListener("input", () => change(index, "values", Number(range.value)));
   box.addEventListener("input", () => {
     const typed = box.valueAsNumber;
-    if (Number.isFinite(typed)) change(index, "values", Math.max(-2000, Math.min(2000, typed)));
+    if (Number.isFinite(typed)) change(index, "values", Math.max(-LIMIT, Math.min(LIMIT, typed)));
+  });
+  box.min = -LIMIT;
+  box.max = LIMIT;
+  box.addEventListener("change", () => {
+    tell(beyond(`the logit of ${label.textContent}`, box));
+    if (box.value !== "") box.value = Math.max(-LIMIT, Math.min(LIMIT, box.valueAsNumber));
   });
   said.addEventListener("change", () => change(index, "said", said.checked));
   return { line, token, label, range, box, said, exponent, stable, naive };
@@ -88,7 +94,6 @@ function showInputs(row, label, value, said, low, high) {
 
 function showResults(row, data) {
   setText(row.label, data.label);
-  row.token.title = `${data.label} (token id ${data.token_id})`;
   setText(row.exponent, data.exponent);
   row.stable.bar.style.transform = `scaleX(${data.stable})`;
   row.stable.mark.style.left = `${100 * data.mark}%`;
@@ -103,6 +108,9 @@ function render({ model, el }) {
   const caption = make("caption", "", table);
   const ticks = buildHead(table);
   const body = make("tbody", "", table);
+  const note = make("p", "lmhead-note", root);
+  note.setAttribute("role", "status");
+  const tell = (text) => setText(note, text);
   const rows = [];
 
   function change(index, name, value) {
@@ -118,7 +126,7 @@ function render({ model, el }) {
     const [low, high] = [model.get("low"), model.get("high")];
     setText(caption, model.get("caption"));
     model.get("ticks").forEach((text, index) => setText(ticks[index], text));
-    const add = (index) => buildRow(body, index, change);
+    const add = (index) => buildRow(body, index, change, tell);
     showEach(rows, data, add, (row, entry, index) => {
       showResults(row, entry);
       showInputs(row, entry.label, values[index] ?? 0, said[index] ?? false, low, high);

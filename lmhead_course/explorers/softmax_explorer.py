@@ -144,7 +144,8 @@ class SoftmaxExplorer(UpdatingExplorer):
         count, d_vocab = len(self._shown), len(self._logits)
         who = f"All {count} tokens" if count == d_vocab else f"The {count} largest of {d_vocab:,} logits"
         how = "logarithmic" if log else "linear"
-        return f"{who}; probability bars {how}. The upright stroke in a bar: where it ends without c."
+        stroke = "The upright stroke in a bar: where it ends without c."
+        return f"{who}; probability bars {how}. {stroke} Said: the penalty counts it."
 
 
 def _choice(name: str, options: list[str], value: str) -> ipywidgets.Dropdown:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..processors import penalize_repetition
 from ..softmax import entropy, softmax, softmax_naive, spacing
-from .token_table import percent
+from .token_table import percent, quoted
 
 FORMATS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 NOTICED = 5e-6
@@ -122,7 +122,7 @@ class SoftmaxView:
         best = max(self.rows, key=lambda row: row.stable)
         return " ".join(
             (
-                f"“{best.label}” has {percent(best.stable)}; the choice is as open as between "
+                f"{quoted(best.label)} has {percent(best.stable)}; the choice is as open as between "
                 f"{self.candidates:,.1f} equally likely tokens.",
                 self._about_naive(),
                 self._about_constant(),

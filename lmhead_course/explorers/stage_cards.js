@@ -36,7 +36,7 @@ function scaleOf(spec) {
 
 // ---- one card -------------------------------------------------------------------------------------------
 
-function buildSetting(card, spec, onValue) {
+function buildSetting(card, spec, onValue, tell) {
   const row = make("div", "setting", card);
   if (!spec.limits) {
     setText(row, spec.note);
@@ -63,8 +63,12 @@ function buildSetting(card, spec, onValue) {
     const whole = spec.step !== 1 || Number.isInteger(value);
     if (value >= low && value <= high && whole) onValue(value);
   });
-  // What could not be used is replaced by what is in use.
-  box.addEventListener("change", () => (box.value = shown));
+  // What could not be used is replaced by what is in use, and that is said.
+  box.addEventListener("change", () => {
+    const said = beyond(spec.title, box);
+    tell(said && `${said.slice(0, said.indexOf(":"))}; ${box.value} is not used.`);
+    box.value = shown;
+  });
   return show;
 }
 
@@ -78,7 +82,10 @@ function buildCard(spec, onValue) {
   make("span", "title", handle, spec.title);
   const earlier = makeButton(head, "▲", `move ${spec.title} earlier`);
   const later = makeButton(head, "▼", `move ${spec.title} later`);
-  const showValue = buildSetting(card, spec, onValue);
+  const note = make("p", "lmhead-note");
+  note.setAttribute("role", "status");
+  const showValue = buildSetting(card, spec, onValue, (text) => setText(note, text));
+  card.append(note);
   const track = make("span", "track", card);
   track.setAttribute("aria-hidden", "true"); // the text says the same
   const bar = make("span", "bar", track);

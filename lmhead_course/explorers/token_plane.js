@@ -189,7 +189,6 @@ function showTable(table, model) {
   lines.forEach((texts, row) => {
     const cells = body.rows[row].cells;
     texts.forEach((text, index) => setText(index === 0 ? cells[0].firstChild : cells[index], text));
-    cells[0].title = texts[0];
   });
 }
 

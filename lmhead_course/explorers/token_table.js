@@ -64,7 +64,6 @@ function showRow(scale, row, data) {
   if (row.line.className !== state) row.line.className = state;
   setText(row.rank, data.drawn ? `▶ ${data.rank}` : `${data.rank}`);
   setText(row.label, data.label);
-  row.token.title = `${data.label} (token id ${data.token_id})${data.drawn ? ", drawn" : ""}`;
   showShare(row.raw, data.raw, data.raw_text, scale);
   showShare(row.final, data.final, data.final_text, scale);
 }

@@ -48,6 +48,11 @@ def percent(probability: float) -> str:
     return f"{probability:.2%}".replace("%", " %")
 
 
+def quoted(label: str) -> str:
+    """Return a label in quotation marks, or in brackets if it has such marks itself: “"” says nothing."""
+    return f"[{label}]" if set(label) & set('“”"') else f"“{label}”"
+
+
 def bar_scale(largest: float) -> float:
     """Return the probability of a full bar: the next of 1, 2, 5, 10, 20, 50 … that the largest one fits in.
 

@@ -7,6 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from ..twins import RowGradients
+from .token_table import quoted
 
 INPUT, OUTPUT, BOTH = "input path", "output path", "their sum"
 TIED, UNTIED = "tied", "untied"
@@ -141,8 +142,8 @@ class TyingView:
             start
             + middle
             + (
-                f"“{row.label}”, number {row.rank:,} by frequency, {times}: input path {norm(row.input)}, output path "
-                f"{norm(row.output)}."
+                f"{quoted(row.label)}, number {row.rank:,} by frequency, {times}: input path "
+                f"{norm(row.input)}, output path {norm(row.output)}."
             )
         )
 

@@ -10,7 +10,8 @@ _HERE = Path(__file__).parent
 
 def shared_css(*names: str) -> str:
     """Return the style that all our widgets of text share, followed by the named files beside this one."""
-    return "\n".join((_HERE / name).read_text(encoding="utf-8") for name in ("token_table.css", *names))
+    files = ("controls.css", "token_table.css", *names)
+    return "\n".join((_HERE / name).read_text(encoding="utf-8") for name in files)
 
 
 def shared_js(name: str) -> str:
