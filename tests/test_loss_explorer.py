@@ -257,4 +257,4 @@ def test_larger_bins_have_larger_markers_and_lines_differ_by_more_than_colour():
 def test_every_figure_has_a_title_axis_titles_and_the_course_style(figure):
     assert figure.layout.title.text
     assert figure.layout.xaxis.title.text
-    assert figure.layout.template.layout.paper_bgcolor == "rgba(0,0,0,0)"
+    assert figure.layout.template.layout.paper_bgcolor == "#FFFFFF"

@@ -29,8 +29,10 @@ function plotly(model) {
 
 // ---- the numbers as a table -------------------------------------------------------------------------------
 
-// Labels are written for plotly, which reads a small HTML; a document that is never shown reads it back.
-const plain = (html) => new DOMParser().parseFromString(`${html ?? ""}`, "text/html").body.textContent;
+// Labels are written for plotly, which reads a small HTML (escaping.py); here they are text again.
+const NAMED = { amp: "&", lt: "<", gt: ">" };
+const letter = (all, code, name) => (code ? String.fromCodePoint(code) : (NAMED[name] ?? all));
+const plain = (text) => `${text ?? ""}`.replace(/<[^>]*>/g, "").replace(/&(?:#(\d+)|(\w+));/g, letter);
 
 function textOf(axis, value) {
   const place = axis.ticktext ? [...axis.tickvals].indexOf(value) : -1;
