@@ -6,6 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from .memory import require_memory
+
 
 def seconds(work: Callable[[], object], *, repeats: int = 7, at_least: float = 0.01) -> float:
     """Return the time of a piece of work in seconds: the fastest of ``repeats`` runs of ``at_least`` seconds each.
@@ -31,6 +33,7 @@ def copy_bandwidth(like: Tensor) -> float:
 
     The size matters: what fits in a cache is copied faster than what does not.
     """
+    require_memory(2 * like.numel() * like.element_size(), "measuring the memory's speed")
     source, target = torch.ones_like(like), torch.empty_like(like)
     return 2 * source.numel() * source.element_size() / seconds(lambda: target.copy_(source))
 

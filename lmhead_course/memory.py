@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 UNCHECKED = 64 << 20  # bytes; smaller steps are not worth a look
+PROCESS_BYTES = 200_000_000  # what a fresh Python with torch takes
 
 
 def require_memory(needed: int, what: str, *, root: Path = Path("/")) -> None:

@@ -24,6 +24,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from .memory import PROCESS_BYTES, require_memory
+
 START_TIMEOUT = 90.0
 """Seconds that the processes get to start, import torch and find each other."""
 GRACE = 3.0
@@ -72,12 +74,17 @@ def vocab_parallel(
     ``timeout`` seconds: a process that dies or hangs is a ``PeerError`` after at most START_TIMEOUT + timeout + GRACE
     seconds, usually at once, and no process is left behind. ``fault`` makes the last process die or hang on purpose.
 
-    Raises ``ValueError`` for fewer tokens than processes, and for an unknown fault.
+    Raises ``ValueError`` for fewer tokens than processes, and for an unknown fault; ``MemoryError`` if there is no room
+    for so many processes.
     """
     if not 1 <= processes <= len(weight):
         raise ValueError(f"processes must be in [1, {len(weight)}], one token each at least, got {processes}")
     if fault is not None and fault not in FAULTS:
         raise ValueError(f"fault must be one of {', '.join(FAULTS)}, or None, got {fault!r}")
+    needed = (
+        PROCESS_BYTES * processes + 3 * 4 * weight.numel()
+    )  # as it is handed over, in the shards, and the gradient
+    require_memory(needed, f"a head split over {processes} processes")
     points = torch.rand(len(hidden), 1, dtype=torch.float64, generator=generator)
     with TemporaryDirectory() as name:
         folder = Path(name)

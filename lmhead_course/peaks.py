@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .loss import linear_cross_entropy
+from .memory import PROCESS_BYTES, require_memory
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,12 @@ def inputs(n: int, d_vocab: int, d_model: int) -> tuple[Tensor, Tensor, Tensor]:
 def measure(way: str, n: int, d_vocab: int, d_model: int, *, timeout: float = 300.0) -> Peak:
     """Run one way in a process of its own, on one thread, and return what it took.
 
-    Raises ``ValueError`` for an unknown way and ``RuntimeError`` with what the process said if it failed.
+    Raises ``ValueError`` for an unknown way, ``MemoryError`` if there is no room for it and ``RuntimeError`` with what
+    the process said if it failed.
     """
     if way not in WAYS:
         raise ValueError(f"way must be one of {', '.join(WAYS)}, got {way!r}")
+    require_memory(_needed(way, n, d_vocab, d_model), f"measuring {way!r}")
     paths = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(
         [sys.executable, "-m", __name__, way, str(n), str(d_vocab), str(d_model)],
@@ -94,6 +97,14 @@ def measure(way: str, n: int, d_vocab: int, d_model: int, *, timeout: float = 30
     if done.returncode:
         raise RuntimeError(f"{way} failed (exit code {done.returncode}): {done.stderr.strip()[-500:]}")
     return Peak(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def _needed(way: str, n: int, d_vocab: int, d_model: int) -> int:
+    """Return about how many bytes the process takes: Python with torch, the weight, its gradient, and all logits."""
+    logits = (
+        10 * n * d_vocab if WAYS[way] in (naive, built_in) else 0
+    )  # 2.5 float32 numbers a logit, as measured
+    return PROCESS_BYTES + 8 * d_vocab * d_model + logits
 
 
 def _measured(way: str, n: int, d_vocab: int, d_model: int) -> Peak:

@@ -4,12 +4,14 @@ Where a notebook no longer opens at all, a terminal does the same: ``python -m l
 """
 
 import os
+import site
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-INSTALLED = Path(sys.prefix) / "share" / "lmhead_course" / "notebooks"
+_PLACES = [Path(base, "share", "lmhead_course_notebooks") for base in (sys.prefix, site.getuserbase())]
+INSTALLED = next((place for place in _PLACES if place.is_dir()), _PLACES[0])
 """Where installing the package puts a copy of the notebooks, see pyproject.toml."""
 
 

@@ -76,9 +76,9 @@ GRAPH = {
     "tiny": {"projection", "tokens"},
     "twins": {"tiny", "tying", "loss"},
     "cost": {"catalog"},
-    "machine": set(),
-    "peaks": {"loss"},
-    "parallel": set(),  # its functions run in processes of their own
+    "machine": {"memory"},
+    "peaks": {"loss", "memory"},
+    "parallel": {"memory"},  # its functions run in processes of their own
     "quantise": set(),
     "trimming": set(),
     "lens": {"softmax", "protocol"},

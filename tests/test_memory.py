@@ -1,7 +1,10 @@
 """What is left of a machine's memory, read from files such as Linux writes them."""
 
 import pytest
+import torch
 
+from lmhead_course import peaks, vocab_parallel
+from lmhead_course.machine import copy_bandwidth
 from lmhead_course.memory import memory_left, require_memory
 
 MB = 1_000_000
@@ -151,3 +154,23 @@ def test_a_model_whose_weights_do_not_fit_is_loaded_with_a_warning(lm, monkeypat
         monkeypatch.setattr(f"lmhead_course.{module}.memory_left", lambda root=None: 300 * MB)
     with pytest.warns(UserWarning, match="300 MB of memory are left and the model's weights are 538 MB"):
         load_model(device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (lambda: peaks.measure("naive", 1024, 49_152, 576), "measuring 'naive' needs about 9.. MB"),
+        (lambda: peaks.measure("ours", 1024, 49_152, 576), "measuring 'ours' needs about 4.. MB"),
+        (
+            lambda: vocab_parallel(torch.zeros(1, 8), torch.zeros(9, 8), torch.zeros(1, dtype=torch.long)),
+            "a head split over 2 processes needs about 400 MB",
+        ),
+        (
+            lambda: copy_bandwidth(torch.empty(1024, 16_384)),
+            "measuring the memory's speed needs about 134 MB",
+        ),
+    ],
+)
+def test_a_step_that_starts_processes_or_takes_much_asks_first(full, step, words):
+    with pytest.raises(MemoryError, match=words):
+        step()
