@@ -333,3 +333,27 @@ def test_targets_may_be_of_any_integer_dtype_also_one_too_small_to_count_the_voc
     expected = F.cross_entropy(hidden @ weight.T, targets)
     assert linear_cross_entropy(hidden, weight, targets.to(dtype)).item() == pytest.approx(expected.item())
     assert cross_entropy(hidden @ weight.T, targets.to(dtype)).item() == pytest.approx(expected.item())
+
+
+def test_in_a_vocabulary_of_one_a_position_may_be_ignored_too():
+    logits, targets = torch.randn(3, 1), torch.tensor([0, -100, 0])
+    assert cross_entropy(logits, targets, reduction="none").tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("dtypes", [(torch.float64, torch.float16), (torch.float32, torch.float64)], ids=str)
+def test_hidden_states_and_weight_may_differ_in_dtype_and_each_gets_its_own_back(dtypes):
+    leaves, targets = case(bias=False)
+    leaves = [leaf.detach().to(dtype) for leaf, dtype in zip(leaves, dtypes, strict=True)]
+    value, grads = value_and_grads(linear_cross_entropy, leaves, targets)
+    expected, exact = value_and_grads(torch_way, [leaf.double() for leaf in leaves], targets)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-6)
+    for grad, wanted, dtype in zip(grads, exact, dtypes, strict=True):
+        assert grad.dtype == dtype
+        assert_close(grad.double(), wanted, 20 * torch.finfo(dtype).eps)  # sums of nineteen
+
+
+def test_no_tensor_is_as_wide_as_a_long_vocabulary_but_the_weights_gradient():
+    (hidden, weight, bias), targets = case(n=8, d_model=3, d_vocab=200)
+    with Largest() as ours:
+        linear_cross_entropy(hidden, weight, targets, bias=bias).backward()
+    assert ours.size == weight.numel()
