@@ -280,13 +280,15 @@ def test_storing_a_notebook_neither_shows_nor_changes_ones_own_progress(tmp_path
 
 
 def test_running_the_notebooks_under_pytest_neither_reads_nor_changes_ones_own_progress(tmp_path):
-    from nbformat.v4 import new_code_cell, new_notebook
+    from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-    from tools.store_notebooks import execute, tidy, write
+    from tools.store_notebooks import KERNEL, write
 
     source = "from lmhead_course import show_progress\nprint(show_progress().lines[2])\n"
-    source += "from lmhead_course.checks import prerequisites as ex\nprint(ex.slices.check([1, 4]))"
-    write(tidy(execute(new_notebook(cells=[new_code_cell(source)]), tmp_path)), tmp_path / "small.ipynb")
+    source += "from lmhead_course.checks import prerequisites as ex\nprint(ex.slices.check([1, 4]).remark)"
+    shown = new_output("stream", text="0 of 8\n\n")
+    cell = new_code_cell(source, execution_count=1, outputs=[shown])
+    write(new_notebook(cells=[cell], metadata={"kernelspec": KERNEL}), tmp_path / "small.ipynb")
     (tmp_path / "conftest.py").write_text((ROOT / "notebooks" / "conftest.py").read_text())
     progress.record(["softmax.ratio"])
     before = progress_file().read_bytes()
