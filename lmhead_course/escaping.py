@@ -26,6 +26,11 @@ def visible(text: str) -> str:
     return text if text.isascii() and text.isprintable() else "".join(map(_visible_character, text))
 
 
+def visible_lines(text: str) -> str:
+    """Return a text of several lines, each of them ``visible``."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
 def as_html(text: str) -> str:
     """Return the HTML that shows a text as it stands. Formulas need ``NO_TEX`` around it as well."""
     return escape(visible(text))
@@ -33,7 +38,7 @@ def as_html(text: str) -> str:
 
 def as_html_lines(text: str) -> str:
     """Return the same for a text of several lines."""
-    return "\n".join(map(as_html, text.split("\n")))
+    return escape(visible_lines(text))
 
 
 def as_plotly(text: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from . import checks, progress
 from .checks import Exercise, Note
-from .escaping import NO_TEX, as_html
+from .escaping import NO_TEX, as_html, visible_lines
 from .progress import ProgressError
 
 COURSE = {
@@ -49,7 +49,7 @@ class Overview:
             f"{one.notebook:18} {'■' * one.solved}{'□' * (one.total - one.solved)} {one}"
             for one in self.lines
         ]
-        return "\n".join([*([self.problem] if self.problem else []), *bars])
+        return "\n".join([*([visible_lines(self.problem)] if self.problem else []), *bars])
 
     def _repr_html_(self) -> str:
         told = f'<p class="{NO_TEX}"><strong>{as_html(self.problem)}</strong></p>' if self.problem else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from ..escaping import NO_TEX, as_html_lines
+from ..escaping import NO_TEX, as_html_lines, visible_lines
 from ..progress import record
 
 
@@ -42,7 +42,8 @@ class Verdict:
     remark: str = ""
 
     def __repr__(self) -> str:
-        return f"{_MARKS[self.passed]} {self.message}" + (f"\n({self.remark})" if self.remark else "")
+        remark = f"\n({self.remark})" if self.remark else ""
+        return f"{_MARKS[self.passed]} {visible_lines(self.message + remark)}"
 
     def _repr_html_(self) -> str:
         folded = [("Hint", self.exercise.hint())]

@@ -1,11 +1,13 @@
 """The cost explorer: what the head of one or two models costs, in parameters, bytes, FLOPs and time at best."""
 
+from dataclasses import replace
+
 import ipywidgets
 import plotly.graph_objects as go
 
 from ..catalog import Device, devices, models
 from ..cost import BYTES
-from ..escaping import as_html
+from ..escaping import as_html, visible
 from ..figures import roofline_chart
 from .controls import SliderNames, StepSlider
 from .cost_view import FREE, CostParams, CostView, Side, view_of_cost
@@ -91,7 +93,8 @@ class CostExplorer(UpdatingExplorer):
     """
 
     def __init__(self, a: str = "SmolLM2-135M", b: str = "Llama-3-8B", *, machine: Device | None = None):
-        self._devices = ({machine.name: machine} if machine else {}) | devices()
+        own = [replace(machine, name=visible(machine.name))] if machine else []
+        self._devices = {device.name: device for device in own} | devices()
         self.a, self.b = SidePanel("A", a), SidePanel("B", b, may_be_empty=True)
         self._build()
         self.view = self.compute(self.params)

@@ -4,6 +4,7 @@ import anywidget
 import traitlets
 
 from ..escaping import visible
+from ..tokens import clean
 from .words import shared_css, shared_js
 
 
@@ -33,6 +34,11 @@ class TokenTable(anywidget.AnyWidget):
     error = traitlets.Unicode().tag(sync=True)
     busy = traitlets.Bool(False).tag(sync=True)
     stale = traitlets.Bool(False).tag(sync=True)  # the rows are older than the error
+
+    @traitlets.validate("error")
+    def _sendable(self, proposal) -> str:
+        # It may repeat what a learner's code said; half a surrogate pair in it would be carried by no message.
+        return clean(proposal.value)
 
 
 def percent(probability: float) -> str:

@@ -5,6 +5,8 @@ from pathlib import Path
 import anywidget
 import traitlets
 
+from ..tokens import clean
+
 _HERE = Path(__file__).parent
 
 
@@ -33,3 +35,8 @@ class Words(anywidget.AnyWidget):
     sentence = traitlets.Unicode().tag(sync=True)
     readouts = traitlets.List().tag(sync=True)  # pairs [name, figure]
     busy = traitlets.Bool(False).tag(sync=True)
+
+    @traitlets.validate("error")
+    def _sendable(self, proposal) -> str:
+        # It may repeat what a learner's code said; half a surrogate pair in it would be carried by no message.
+        return clean(proposal.value)
