@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lmhead_course import SamplingParams
-from lmhead_course.generation import generate, log_probs_of
+from lmhead_course.generation import TokenBatch, generate, log_probs_of
 from lmhead_course.sampling import process_logits
 from tests.tiny_lm import TinyLM, letters
 from tests.typecheck import refused
@@ -141,6 +141,13 @@ def test_an_empty_prompt_starts_from_the_bos_token_where_there_is_one():
         generate(letters(), "", GREEDY, max_new_tokens=5)
 
 
+def test_an_empty_list_is_one_prompt_without_ids():
+    from_bos = ids_of(generate(letters(bos_id=7), [], GREEDY, max_new_tokens=5))
+    assert from_bos == ids_of(generate(letters(bos_id=7), "", GREEDY, max_new_tokens=5))
+    with pytest.raises(ValueError, match="prompt is empty"):
+        generate(letters(), [], GREEDY, max_new_tokens=5)
+
+
 # Where a text ends
 
 
@@ -266,6 +273,35 @@ def test_log_probs_of_tokens_are_those_of_a_log_softmax():
     tokens = torch.tensor([4, 0, 2])
     expected = logits.log_softmax(-1)[torch.arange(3), tokens]
     torch.testing.assert_close(log_probs_of(logits, tokens), expected)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (1, 2, 3)])
+def test_log_probs_of_tokens_may_have_any_leading_axes(shape):
+    logits, tokens = torch.randn(*shape, 5, generator=seeded()), torch.randint(5, shape, generator=seeded(1))
+    expected = (logits.log_softmax(-1) * torch.nn.functional.one_hot(tokens, 5)).sum(-1)
+    torch.testing.assert_close(log_probs_of(logits, tokens), expected)
+
+
+def test_the_texts_of_a_batch_are_known_without_their_padding_and_with_token_zero():
+    prompts = [[0, 1, 0], [3], [0]]
+    assert TokenBatch(letters(), prompts).prompt_lists() == prompts
+
+
+def test_the_model_is_given_valid_ids_and_a_mask_of_whole_numbers_where_a_batch_is_padded():
+    lm, seen = letters(), []
+    step = lm.step
+
+    def spy(ids, cache=None, mask=None, **options):
+        seen.append((ids.tolist(), None if mask is None else mask.tolist()))
+        return step(ids, cache, mask, **options)
+
+    lm.step = spy
+    list(generate(lm, ["abc", "g"], GREEDY, max_new_tokens=1))
+    ((ids, mask),) = seen
+    assert ids[0] == [0, 1, 2]
+    assert ids[1][2] == 6
+    assert all(0 <= token_id < 8 for token_id in ids[1])
+    assert str(mask) == "[[1, 1, 1], [0, 0, 1]]"
 
 
 # The live model
