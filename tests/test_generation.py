@@ -282,6 +282,19 @@ def test_log_probs_of_tokens_may_have_any_leading_axes(shape):
     torch.testing.assert_close(log_probs_of(logits, tokens), expected)
 
 
+def test_a_list_of_one_text_is_a_batch_of_one_and_a_list_of_one_id_a_prompt():
+    expected = ids_of(generate(letters(), "b", GREEDY, max_new_tokens=5))
+    assert ids_of(generate(letters(), ["b"], GREEDY, max_new_tokens=5)) == expected
+    assert ids_of(generate(letters(), [1], GREEDY, max_new_tokens=5)) == expected
+
+
+def test_the_room_of_a_batch_is_what_is_left_behind_its_longest_prompt():
+    lm = letters(context_length=8)
+    assert len(list(generate(lm, ["a", "abcdef"], GREEDY, max_new_tokens=3))) == 6
+    with pytest.raises(ValueError, match="at most 3 behind a prompt of 6"):
+        generate(lm, ["a", "abcdef"], GREEDY, max_new_tokens=4)
+
+
 def test_the_texts_of_a_batch_are_known_without_their_padding_and_with_token_zero():
     prompts = [[0, 1, 0], [3], [0]]
     assert TokenBatch(letters(), prompts).prompt_lists() == prompts
