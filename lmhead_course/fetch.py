@@ -65,8 +65,8 @@ def cache_dir() -> Path:
 def is_complete(folder: Path) -> bool:
     """Return whether every file of the manifest is there in its full size.
 
-    Cheap: no file is read but the manifest. Contents were verified when the folder was made, and its SHA-256 sums are
-    in the manifest for whoever doubts a disk; reading 540 MB at every start would cost more than the start itself.
+    Cheap: no file is read but the manifest. Contents were verified when the folder was made; reading 540 MB at every
+    start would double the time that it takes. ``check_cache`` does it for whoever doubts a disk.
     """
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
@@ -86,7 +86,10 @@ def fetch(source: Source = SMOLLM2) -> Path:
     _remove_stale(folder)
     if not is_complete(folder):
         try:
-            _make(source, folder)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with _one_at_a_time(folder.parent):
+                if not is_complete(folder):  # another process may have made it meanwhile
+                    _make(source, folder)
         except OSError as error:
             raise RuntimeError(
                 f"the model could not be written to {folder}: {error}. {_advice(source)}"
@@ -94,8 +97,55 @@ def fetch(source: Source = SMOLLM2) -> Path:
     return folder
 
 
+def check_cache(source: Source = SMOLLM2) -> list[str]:
+    """Return the names of files in the cache that are not as they were made, read in full; none is good news.
+
+    Takes a second or two. Delete the folder of a model that is damaged, and the next load makes it anew.
+    Raises ``RuntimeError`` if there is no complete model to check.
+    """
+    folder = cache_dir() / source.folder
+    if not is_complete(folder):
+        raise RuntimeError(f"there is no complete model in {folder}: the next load makes one")
+    files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+    return [name for name, entry in files.items() if not _is_as_made(folder / name, entry)]
+
+
+def _is_as_made(path: Path, entry: dict) -> bool:
+    try:
+        return _sha256(path) == entry.get("sha256")
+    except OSError:  # a broken disk
+        return False
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait until no other process, nor thread, makes a model in this folder; the system frees it when one is killed.
+
+    Where there are no such locks (Windows, some network drives) several may make it at once, and one wins.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            _wait_for_lock(lambda flags: fcntl.flock(handle, flags), fcntl.LOCK_EX, fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)  # frees the lock
+
+
+def _wait_for_lock(lock: Callable[[int], None], alone: int, at_once: int) -> None:
+    try:
+        lock(alone | at_once)
+    except BlockingIOError:
+        with _progress("Another process is fetching the model: waiting", 0, ""):
+            lock(alone)
+
+
 def _make(source: Source, folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder.parent).free
     if free < source.disk_bytes:
         needed = f"{source.disk_bytes / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB are free"
@@ -282,3 +332,21 @@ def _remove_stale(folder: Path) -> None:
             newest = max(path.stat().st_mtime for path in [old, *old.rglob("*")])
             if time.time() - newest > STALE_SECONDS:
                 shutil.rmtree(old, ignore_errors=True)
+
+
+def _report() -> None:
+    """Print whether the model in the cache is as it was made; end with status 1 if it is not."""
+    try:
+        damaged = check_cache()
+    except RuntimeError as error:
+        sys.exit(str(error))
+    folder = cache_dir() / SMOLLM2.folder
+    if damaged:
+        sys.exit(
+            f"damaged in {folder}: {', '.join(damaged)}. Delete that folder, and the next load makes it anew"
+        )
+    print(f"every file in {folder} is as it was made")
+
+
+if __name__ == "__main__":
+    _report()
