@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
+from .selection import by_rows, descending, drop_below, first_reaching, largest
+
 Logits = Num[Tensor, "*batch d_vocab"]
 Processed = Float[Tensor, "*batch d_vocab"]
 TokenIds = Int[Tensor, "*batch _"] | Sequence[int] | None
@@ -50,9 +52,9 @@ def check_logits(logits: Logits) -> Processed:
         raise ValueError(f"logits must have shape (…, d_vocab) with d_vocab ≥ 1, got {tuple(logits.shape)}")
     logits = logits if logits.dtype == torch.float64 else logits.float()
     # One pass finds all three faults: a maximum is NaN, +inf or −inf exactly when its row is broken.
-    broken = ~logits.amax(dim=-1).isfinite()
-    if broken.any():
-        rows = broken.nonzero().tolist() if logits.ndim > 1 else "the only one"
+    fine = logits.amax(dim=-1).abs() < torch.inf
+    if not fine.all():
+        rows = (~fine).nonzero().tolist() if logits.ndim > 1 else "the only one"
         raise ValueError(
             f"logits must be below +inf, not NaN, and not all −inf in a row; broken rows: {rows}"
         )
@@ -66,23 +68,27 @@ def apply_temperature(logits: Logits, temperature: float) -> Processed:
     among equals.
     """
     check_setting("temperature", temperature)
-    logits = check_logits(logits)
+    return scaled_by(check_logits(logits), temperature)
+
+
+def scaled_by(logits: Processed, temperature: float) -> Processed:
+    """``apply_temperature`` for logits and a temperature that have been checked."""
     if temperature == 0:
         best = torch.zeros_like(logits, dtype=torch.bool).scatter_(-1, logits.argmax(-1, keepdim=True), True)
-        return _keep(logits, best)
+        return logits.masked_fill(~best, -torch.inf)
     # A divisor outside float32's range would turn into 0 or inf, and 0/0 and inf/inf are NaN.
     limits = torch.finfo(logits.dtype)
     divisor = min(max(temperature, limits.tiny), limits.max)
     scaled = logits / divisor
-    overflow = ~scaled.amax(dim=-1, keepdim=True).isfinite()
-    if overflow.any():
-        # Where the quotient leaves the range, shift the row first: that changes no probability.
-        shifted = (logits - logits.amax(dim=-1, keepdim=True)) / divisor
-        scaled = torch.where(overflow, shifted, scaled)
-    if divisor < 1:
-        # Below the range a quotient is −inf, and that would read as a dropped token.
-        scaled = torch.where(logits.isfinite(), scaled.clamp(min=limits.min), scaled)
-    return scaled
+    if divisor >= 1:
+        return scaled
+    if (scaled.amax(dim=-1) - scaled.amin(dim=-1) < torch.inf).all():
+        return scaled
+    # Where a quotient leaves the range upwards, shift the row first: that changes no probability. Downwards it is
+    # −inf, and would read as a dropped token.
+    highest = logits.amax(dim=-1, keepdim=True)
+    scaled = torch.where((highest / divisor).isfinite(), scaled, (logits - highest) / divisor)
+    return torch.where(logits.isfinite(), scaled.clamp(min=limits.min), scaled)
 
 
 def filter_top_k(logits: Logits, k: int) -> Processed:
@@ -94,11 +100,20 @@ def filter_top_k(logits: Logits, k: int) -> Processed:
     logits = check_logits(logits)
     if k == 0 or k >= logits.shape[-1]:
         return logits.clone()
-    # torch.topk picks any of the equal tokens, so it serves only for the k-th value; the rest is counting.
-    threshold = logits.topk(k, dim=-1).values[..., -1:]
-    above, equal = logits > threshold, logits == threshold
-    room = k - above.sum(dim=-1, keepdim=True)
-    return _keep(logits, above | (equal & (equal.cumsum(dim=-1) <= room)))
+    # It picks any of equal tokens, so only its values serve: the last that stays, and the one after it.
+    last, following = largest(logits, k + 1)[0][..., -2:].split(1, dim=-1)
+    return _keep_largest(logits, torch.full_like(last, k, dtype=torch.long), last, following)
+
+
+def top_k_ids(logits: Processed, k: int) -> Int[Tensor, "*batch k"] | None:
+    """Return the ids that ``filter_top_k`` keeps, rising, or None where picking them out would not pay: k above an
+    eighth of the vocabulary, or equal logits on both sides of the cut."""
+    if not 0 < k <= logits.shape[-1] // 8:
+        return None
+    values, ids = largest(logits, k + 1)
+    if (values[..., -1] == values[..., -2]).any():
+        return None
+    return ids[..., :-1].sort(dim=-1).values
 
 
 def filter_top_p(logits: Logits, p: float) -> Processed:
@@ -108,20 +123,30 @@ def filter_top_p(logits: Logits, p: float) -> Processed:
     The mass is that of the row as it comes in, so after a top-k it is the survivors' renormalised mass. A token stays
     while the tokens before it hold less than p: the one that crosses the line is kept, also on equality.
 
-    Cost: one stable sort a row. Source: Holtzman et al. 2020 (arXiv:1904.09751).
+    Only values are sorted, since the nucleus is all that is above its last value, and ids matter only among tokens
+    equal to that. Cost: one sort of the values a row. Source: Holtzman et al. 2020 (arXiv:1904.09751).
     """
     check_setting("top_p", p)
-    logits = check_logits(logits)
-    if p == 1:
+    return nucleus(check_logits(logits), p)
+
+
+def nucleus(logits: Processed, p: float) -> Processed:
+    """``filter_top_p`` for logits and a mass that have been checked."""
+    if p == 1 or logits.numel() == 0:
         return logits.clone()
-    ranked, ids = logits.sort(dim=-1, descending=True, stable=True)
-    weights = (ranked - ranked[..., :1]).exp()
-    # float32 sums over a vocabulary drift by 1e-4 and would move the line.
-    mass = weights.cumsum(dim=-1, dtype=exact_dtype(logits))
-    before = mass.roll(1, dims=-1)
-    before[..., 0] = -1  # nothing stands before the best token: it always stays
-    kept = before < p * mass[..., -1:]
-    return _keep(logits, torch.zeros_like(kept).scatter_(-1, ids, kept))
+    count, last, following = by_rows(lambda rows: _nucleus_edge(rows, p), logits.detach())
+    return _keep_largest(logits, count, last, following)
+
+
+def _nucleus_edge(
+    logits: Float[Tensor, "*batch d_vocab"], p: float
+) -> tuple[Int[Tensor, "*batch 1"], Float[Tensor, "*batch 1"], Float[Tensor, "*batch 1"]]:
+    """Return how many tokens the nucleus holds, its smallest logit, and the logit after that (−inf if none is)."""
+    ranked = descending(logits)
+    count = first_reaching((ranked - ranked[..., :1]).exp_(), p) + 1
+    n = ranked.shape[-1]
+    following = ranked.gather(-1, count.clamp(max=n - 1)).masked_fill(count == n, -torch.inf)
+    return count, ranked.gather(-1, count - 1), following
 
 
 def filter_min_p(logits: Logits, min_p: float) -> Processed:
@@ -134,7 +159,8 @@ def filter_min_p(logits: Logits, min_p: float) -> Processed:
     if min_p == 0:
         return logits.clone()
     # p / p_max = exp(logit − largest logit): the normaliser cancels.
-    return _keep(logits, (logits - logits.amax(dim=-1, keepdim=True)).exp() >= min_p)
+    dropped = (logits - logits.amax(dim=-1, keepdim=True)).exp() < min_p
+    return logits.masked_fill(dropped, -torch.inf)
 
 
 def penalize_repetition(
@@ -195,8 +221,17 @@ def token_counts(logits: Processed, ids: TokenIds, name: str) -> Float[Tensor, "
     return counts.scatter_add_(-1, ids, torch.ones_like(ids, dtype=counts.dtype))[..., :d_vocab]
 
 
-def _keep(logits: Tensor, mask: Tensor) -> Tensor:
-    return logits.masked_fill(~mask, -torch.inf)
+def _keep_largest(logits: Tensor, count: Tensor, last: Tensor, following: Tensor) -> Tensor:
+    """Keep the ``count`` largest logits of each row, the lowest ids among equals; ``last`` is the smallest of them and
+    ``following`` the one after it."""
+    kept = drop_below(logits, last)
+    tied = (last == following).squeeze(-1)
+    if tied.any():
+        rows, edge = kept[tied], last[tied]
+        equal = rows == edge
+        room = count.expand(last.shape)[tied] - (rows > edge).sum(dim=-1, keepdim=True)
+        kept[tied] = rows.masked_fill(equal & (equal.cumsum(dim=-1) > room), -torch.inf)
+    return kept
 
 
 def keep_finite(mask: Tensor, changed: Tensor, logits: Tensor) -> Tensor:
@@ -204,9 +239,3 @@ def keep_finite(mask: Tensor, changed: Tensor, logits: Tensor) -> Tensor:
     brings one back."""
     limits = torch.finfo(logits.dtype)
     return torch.where(mask & logits.isfinite(), changed.clamp(limits.min, limits.max), logits)
-
-
-def exact_dtype(where: Tensor | torch.device) -> torch.dtype:
-    """Return the dtype for long sums on a device: float64 where it has that (Apple's GPUs do not)."""
-    device = where.device if isinstance(where, Tensor) else where
-    return torch.float32 if device.type == "mps" else torch.float64

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int, Num
+from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from .processors import (
@@ -19,14 +19,16 @@ from .processors import (
     apply_temperature,
     check_logits,
     check_setting,
-    exact_dtype,
     filter_min_p,
     filter_top_k,
-    filter_top_p,
+    nucleus,
     penalize_frequency,
     penalize_presence,
     penalize_repetition,
+    scaled_by,
+    top_k_ids,
 )
+from .selection import by_rows, exact_dtype, first_reaching
 
 Stage = str | Callable[..., Tensor]
 
@@ -116,26 +118,58 @@ def process_logits(
     Raises ``ValueError`` for a row with NaN, +inf or nothing above −inf, on entry or after a stage, and for ids that
     do not fit the logits.
     """
-    processed = check_logits(logits)
-    for stage in params.stages:
+    values, rest = _run_on_tokens(logits, params, prompt, generated)
+    values, ids = _run_on_values(values, params, rest)
+    if ids is not None:
+        return values.new_full(logits.shape, -torch.inf).scatter_(-1, ids, values)
+    return values.clone() if values is logits else values
+
+
+_ON_VALUES = frozenset({"temperature", "top_k", "top_p", "min_p"})
+"""The stages that look at nothing but a row's logits, and not at which token has which."""
+
+
+def _run_on_tokens(
+    logits: Logits, params: SamplingParams, prompt: TokenIds, generated: TokenIds
+) -> tuple[Processed, tuple[str, ...]]:
+    """Run the stages up to the last that looks at tokens; return the logits and the names of the rest."""
+    stages, values = params.stages, check_logits(logits)
+    while not _ON_VALUES.issuperset(stages):
+        stage, *stages = stages
         if callable(stage):
-            processed = _run_callable(stage, processed, prompt, generated)
+            values = _run_callable(stage, values, prompt, generated)
         else:
-            processed = _run_named(stage, processed, params, prompt, generated)
-    return processed.clone() if processed is logits else processed
+            values = _run_named(stage, values, params, prompt, generated)
+    return values, tuple(stages)
+
+
+def _run_on_values(
+    values: Processed, params: SamplingParams, stages: tuple[str, ...]
+) -> tuple[Float[Tensor, "*batch k"], Int[Tensor, "*batch k"] | None]:
+    """Run the rest; return the logits and the ids that they belong to, rising, where None stands for every id.
+
+    After a top-k the other stages need only see k tokens: in the order of their ids, all rules are the same for them.
+    """
+    ids = None
+    for stage in stages:
+        if stage == "top_k" and (ids := top_k_ids(values, params.top_k)) is not None:
+            values = values.gather(-1, ids)
+        else:
+            values = _run_named(stage, values, params)
+    return values, ids
 
 
 def _run_named(
-    name: str, logits: Tensor, params: SamplingParams, prompt: TokenIds, generated: TokenIds
+    name: str, logits: Tensor, params: SamplingParams, prompt: TokenIds = None, generated: TokenIds = None
 ) -> Tensor:
     value = getattr(params, name)
     match name:
         case "temperature":
-            return apply_temperature(logits, value)
+            return scaled_by(logits, value)
         case "top_k":
             return filter_top_k(logits, value)
         case "top_p":
-            return filter_top_p(logits, value)
+            return nucleus(logits, value)
         case "min_p":
             return filter_min_p(logits, value)
         case "repetition_penalty":
@@ -172,22 +206,40 @@ def sample(
     The arguments and errors are those of ``process_logits``; ``generator`` makes the draw reproducible on one
     device. Temperature 0 draws nothing: it takes the largest logit that the other stages leave.
     """
-    processed = process_logits(logits, params, prompt=prompt, generated=generated)
+    values, rest = _run_on_tokens(logits, params, prompt, generated)
     if params.temperature == 0:
-        return processed.argmax(dim=-1)
-    # Inverse of the cumulative distribution, one uniform number a row. In float64 a token of probability 1e-12 still
-    # has its share of the line; noise added in float32 would round it away.
-    weights = (processed - processed.amax(dim=-1, keepdim=True)).exp()
-    if exact_dtype(weights) != torch.float64:
-        weights = weights.cpu()
-    line = weights.cumsum(dim=-1, dtype=torch.float64)
-    total = line[..., -1:]
+        return by_rows(lambda rows: _choose(rows, params, rest), values).squeeze(-1)
     # The number comes from the generator's own device, so that a seed works, and means the same, wherever logits are.
-    source = line.device if generator is None else generator.device
-    uniform = torch.rand(total.shape, dtype=exact_dtype(source), device=source, generator=generator)
-    # It is at most 1 − ε/2, so the product is below the total also after rounding: the point is on the line.
-    point = total * uniform.to(total)
-    return torch.searchsorted(line, point, right=True).squeeze(-1).to(processed.device)
+    source = values.device if generator is None else generator.device
+    shape = (*values.shape[:-1], 1)
+    uniform = torch.rand(shape, dtype=exact_dtype(source), device=source, generator=generator)
+    return by_rows(lambda rows, share: _choose(rows, params, rest, share), values, uniform).squeeze(-1)
+
+
+def _choose(
+    values: Processed,
+    params: SamplingParams,
+    stages: tuple[str, ...],
+    share: Float[Tensor, "*batch 1"] | None = None,
+) -> Int[Tensor, "*batch 1"]:
+    """Run the rest of the stages, and return the token that then stands at ``share`` of the line of all probabilities,
+    in the order of ids; without a share, the best."""
+    kept, ids = _run_on_values(values, params, stages)
+    chosen = kept.argmax(dim=-1, keepdim=True) if share is None else _at(kept, share).to(kept.device)
+    return chosen if ids is None else ids.gather(-1, chosen)
+
+
+def _at(logits: Processed, share: Float[Tensor, "*batch 1"]) -> Int[Tensor, "*batch 1"]:
+    """Invert the cumulative distribution.
+
+    In exact sums a token of probability 1e-12 still has its share of the line; noise added to logits in float32 would
+    round it away.
+    """
+    # The softmax is torch's own, which knows −inf, where exp is slow. What its sum loses in float32 falls out again.
+    probabilities = logits.softmax(dim=-1)
+    if exact_dtype(logits) != torch.float64:
+        probabilities = probabilities.cpu()
+    return first_reaching(probabilities, share.to(probabilities.device, torch.float64))
 
 
 class BeforeAfter(NamedTuple):
