@@ -45,8 +45,9 @@ def warmer_and_cut(explorer) -> None:
     press(explorer, 2, "ArrowLeft", 15)
 
 
-def warmer(explorer) -> None:
-    """Raise the temperature from 0, where one token is left, to 0.8."""
+def undecided(explorer) -> None:
+    """Go back in the tree to where the model had several ideas, and raise the temperature from 0 to 0.8."""
+    explorer.get_by_text("␣a", exact=True).last.click()
     press(explorer, 0, "ArrowRight", 80)
 
 
@@ -57,7 +58,7 @@ def normed(explorer) -> None:
 
 PICTURES = {
     "sampling": Picture("00_start_here.ipynb", 0, warmer_and_cut),
-    "generation": Picture("07_generation.ipynb", 0, warmer),
+    "generation": Picture("07_generation.ipynb", 0, undecided),
     "lens": Picture("08_reading_logits.ipynb", 0, normed),
 }
 
