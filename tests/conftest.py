@@ -29,10 +29,11 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
 def pytest_addoption(parser):
-    """Let test_conformance.py compare as many inputs as one has time for."""
+    """Let test_conformance.py and test_fuzz.py do as much as one has time for."""
     parser.addoption(
         "--conformance", type=int, metavar="N", help="compare about N inputs in test_conformance.py"
     )
+    parser.addoption("--moves", type=int, default=100, metavar="N", help="move N controls in test_fuzz.py")
 
 
 def pytest_unconfigure():

@@ -16,7 +16,7 @@ from .explorer import Explorer
 from .lens_view import COLUMNS, QUANTITIES, LensParams, LensScene, LensView, figure_of, view_of
 from .plot import Plot
 from .projection_view import find_token
-from .prompt_box import PromptBox
+from .prompt_box import PromptBox, WordBox
 from .turns import Turns, trouble_of
 from .words import Words
 
@@ -77,7 +77,7 @@ class LensExplorer(Explorer):
         )
         self.quantity.style.description_width = "initial"
         # Half a word is no token: the box is read when it is left, or at Enter.
-        self.word = ipywidgets.Text(start["word"], description="word", continuous_update=False)
+        self.word = WordBox(start["word"], description="word", continuous_update=False)
         self.word.style.description_width = "initial"
         self.word.layout.width = "14em"
         self.norm = ipywidgets.Checkbox(start["norm"], description="final norm before the head", indent=False)

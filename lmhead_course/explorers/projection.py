@@ -25,7 +25,7 @@ from .projection_view import (
     signed,
     view_of,
 )
-from .prompt_box import PromptBox
+from .prompt_box import PromptBox, WordBox
 from .token_plane import TokenPlane
 from .token_table import percent
 from .turns import Turns, trouble_of
@@ -293,7 +293,7 @@ def _distance(label: str, wanted: str) -> tuple:
 
 def _text(name: str, value: str, placeholder: str = "", continuous: bool = False) -> ipywidgets.Text:
     # Half a word is no token: the box is read when it is left, or at Enter.
-    box = ipywidgets.Text(value, description=name, placeholder=placeholder, continuous_update=continuous)
+    box = WordBox(value, description=name, placeholder=placeholder, continuous_update=continuous)
     box.style.description_width = "6em"
     box.layout = ipywidgets.Layout(width="auto")
     return box

@@ -1,9 +1,19 @@
-"""The text area in which explorers take a prompt."""
+"""The text area in which explorers take a prompt, and the line in which they take a word."""
 
 import ipywidgets
 import traitlets
 
 from ..tokens import clean
+
+
+class WordBox(ipywidgets.Text):
+    """A line of text. Half a surrogate pair, which UTF-8 cannot carry, is replaced and never echoed to the page."""
+
+    value = traitlets.Unicode().tag(sync=True, echo_update=False)
+
+    @traitlets.validate("value")
+    def _sendable(self, proposal) -> str:
+        return clean(proposal.value)
 
 
 class PromptBox(ipywidgets.Textarea):
