@@ -105,15 +105,22 @@ def filter_top_k(logits: Logits, k: int) -> Processed:
     return _keep_largest(logits, torch.full_like(last, k, dtype=torch.long), last, following)
 
 
-def top_k_ids(logits: Processed, k: int) -> Int[Tensor, "*batch k"] | None:
-    """Return the ids that ``filter_top_k`` keeps, rising, or None where picking them out would not pay: k above an
-    eighth of the vocabulary, or equal logits on both sides of the cut."""
+def pick_top_k(
+    logits: Processed, k: int, temperature: float = 1.0
+) -> tuple[Float[Tensor, "*batch k"], Int[Tensor, "*batch k"]] | None:
+    """Return what ``filter_top_k`` keeps of logits / temperature, and the ids, rising.
+
+    None where picking it out would not pay: k above an eighth of the vocabulary, or equals on both sides of the cut.
+    """
     if not 0 < k <= logits.shape[-1] // 8:
         return None
     values, ids = largest(logits, k + 1)
-    if (values[..., -1] == values[..., -2]).any():
+    # A temperature keeps the order, so that only what was picked need be divided by it.
+    values = scaled_by(values, temperature)
+    if (values[..., -2] == values[..., -1]).any():
         return None
-    return ids[..., :-1].sort(dim=-1).values
+    ids, order = ids[..., :-1].sort(dim=-1)
+    return values.gather(-1, order), ids
 
 
 def filter_top_p(logits: Logits, p: float) -> Processed:

@@ -25,8 +25,8 @@ from .processors import (
     penalize_frequency,
     penalize_presence,
     penalize_repetition,
+    pick_top_k,
     scaled_by,
-    top_k_ids,
 )
 from .selection import by_rows, exact_dtype, first_reaching
 
@@ -151,11 +151,12 @@ def _run_on_values(
     After a top-k the other stages need only see k tokens: in the order of their ids, all rules are the same for them.
     """
     ids = None
+    for first, temperature in ((("top_k",), 1.0), (("temperature", "top_k"), params.temperature)):
+        n = len(first)
+        if stages[:n] == first and (picked := pick_top_k(values, params.top_k, temperature)) is not None:
+            (values, ids), stages = picked, stages[n:]
     for stage in stages:
-        if stage == "top_k" and (ids := top_k_ids(values, params.top_k)) is not None:
-            values = values.gather(-1, ids)
-        else:
-            values = _run_named(stage, values, params)
+        values = _run_named(stage, values, params)
     return values, ids
 
 
