@@ -51,7 +51,7 @@ _LIST = "display:flex;flex-wrap:wrap;gap:10px 6px;list-style:none;margin:0 0 8px
 _ITEM = "display:flex;align-items:stretch;gap:6px;margin:0"
 _BOX = (
     "box-sizing:border-box;width:178px;min-height:118px;padding:7px 9px;border-radius:5px;line-height:1.35;"
-    "font-size:13px;text-align:left"
+    "font-size:13px;text-align:left;overflow-wrap:anywhere"
 )
 # What is not the head's has a thin grey frame; the head's own is thick and blue: width tells it without the colour.
 _PLAIN, _MARKED = "border:1px solid rgba(128,128,128,.6)", "border:3px solid #0072B2"
