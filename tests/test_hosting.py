@@ -24,8 +24,10 @@ NOT_OURS = {"python", "pip", "nbgitpuller"}  # of an image, not of the course
 
 
 def conda_lines(path: str) -> list[str]:
+    """Return what an environment asks for, from conda-forge and, behind it, from PyPI; not the course itself."""
     lines = yaml.safe_load((ROOT / path).read_text())["dependencies"]
-    return [line for line in lines if isinstance(line, str)]
+    by_pip = [line for part in lines if isinstance(part, dict) for line in part["pip"]]
+    return [line for line in [*lines, *by_pip] if isinstance(line, str) and not line.startswith("-e")]
 
 
 def bounds(lines: list[str]) -> dict[str, SpecifierSet]:

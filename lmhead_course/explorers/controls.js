@@ -24,9 +24,18 @@ function nameHandle(row, stops, tell) {
   return true;
 }
 
-// The folded parts are opened by Enter, which the notebook would take for itself.
-function freeTitles(panel) {
-  panel.querySelectorAll(".jupyter-widget-Collapse-header").forEach(ownKeys);
+// ipywidgets' folded parts open by the mouse alone: their titles become buttons, for the keyboard too.
+function makeButton(title) {
+  if (title.role === "button") return;
+  Object.assign(ownKeys(title), { role: "button", tabIndex: 0 });
+  const tell = () => (title.ariaExpanded = `${title.parentElement.classList.contains("jupyter-widget-Collapse-open")}`);
+  title.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    title.click();
+  });
+  new MutationObserver(tell).observe(title.parentElement, { attributeFilter: ["class"] });
+  tell();
 }
 
 function render({ model, el }) {
@@ -40,7 +49,7 @@ function render({ model, el }) {
     const rows = [...(panel?.querySelectorAll(".lmhead-slider") ?? [])];
     const named = rows.map((row) => row.named || nameHandle(row, model.get("stops"), tell));
     if ((rows.length > 0 && named.every(Boolean)) || --left === 0) clearInterval(timer);
-    if (panel) freeTitles(panel);
+    panel?.querySelectorAll(".jupyter-widget-Collapse-header").forEach(makeButton);
   }, EVERY_MS);
   return () => clearInterval(timer);
 }

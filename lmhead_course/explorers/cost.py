@@ -235,7 +235,7 @@ def _html(view: CostView) -> str:
     # Two lines high, so that nothing moves when "(changed)" joins a name.
     head = "".join(f'<th scope="col" style="height:2.6em">{as_html(name)}</th>' for name in ("", *view.names))
     body = "".join(
-        f'<tr><th scope="row" style="text-align:left;white-space:nowrap">{as_html(row[0])}</th>'
+        f'<tr><th scope="row" style="text-align:left">{as_html(row[0])}</th>'
         + "".join(f"<td>{as_html(cell)}</td>" for cell in row[1:])
         + "</tr>"
         for row in view.rows

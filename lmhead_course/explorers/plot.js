@@ -67,20 +67,20 @@ function numbersOf({ _fullData: traces, _fullLayout: layout }) {
   return [["what", ...titles], drawn.flatMap((trace) => linesOfPoints(trace, layout))];
 }
 
-function buildNumbers(el, name) {
+function buildNumbers(el) {
   const details = make("details", "lmhead-tokens lmhead-numbers", el);
-  make("summary", "", details, "the numbers of this picture");
+  const summary = make("summary", "", details);
   const room = make("div", "room", details);
   const table = make("table", "", room);
   // What scrolls has to be reached by the keyboard.
-  Object.entries({ role: "region", tabindex: 0, "aria-label": `numbers of ${name}` }).forEach((pair) =>
-    room.setAttribute(...pair),
-  );
-  [details.firstChild, room].forEach(ownKeys);
-  return { details, table };
+  Object.assign(room, { role: "region", tabIndex: 0 });
+  [summary, room].forEach(ownKeys);
+  return { details, summary, room, table };
 }
 
-function showNumbers({ details, table }, plot) {
+function showNumbers({ details, summary, room, table }, plot, title) {
+  setText(summary, `the numbers of “${title}”`);
+  room.ariaLabel = summary.textContent;
   if (!details.open) return; // it costs, and nobody sees it
   const [header, lines] = numbersOf(plot);
   table.replaceChildren();
@@ -97,23 +97,23 @@ function showNumbers({ details, table }, plot) {
 
 async function render({ model, el }) {
   const read = () => JSON.parse(model.get("figure"));
-  const name = plain(read().layout.title?.text);
   const box = make("div", "lmhead-plot", el);
   box.setAttribute("role", "img");
   box.style.height = `${read().layout.height ?? 360}px`; // its place is kept while plotly.js is on its way
-  const numbers = buildNumbers(el, name);
+  const numbers = buildNumbers(el);
   const Plotly = await plotly(model);
 
   function draw() {
     const { data, layout } = read();
-    box.setAttribute("aria-label", plain(layout.title?.text));
+    const title = plain(layout.title?.text);
+    box.setAttribute("aria-label", title);
     Plotly.react(box, data, { ...layout, autosize: true }, { displayModeBar: false });
-    showNumbers(numbers, box);
+    showNumbers(numbers, box, title);
   }
 
   draw();
   model.on("change:figure", draw);
-  numbers.details.addEventListener("toggle", () => showNumbers(numbers, box));
+  numbers.details.addEventListener("toggle", () => showNumbers(numbers, box, box.ariaLabel));
   const watcher = new ResizeObserver(() => box.offsetWidth && Plotly.Plots.resize(box));
   watcher.observe(el);
   return () => {

@@ -61,7 +61,9 @@ function buildSetting(card, spec, onValue, tell) {
   box.addEventListener("input", () => {
     const value = box.valueAsNumber;
     const whole = spec.step !== 1 || Number.isInteger(value);
-    if (value >= low && value <= high && whole) onValue(value);
+    if (!(value >= low && value <= high && whole)) return;
+    tell("");
+    onValue(value);
   });
   // What could not be used is replaced by what is in use, and that is said.
   box.addEventListener("change", () => {

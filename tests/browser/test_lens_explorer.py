@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.browser.written import opened
+from tests.browser.written import expect_sentence, opened, sentence
 
 pytestmark = pytest.mark.browser
 
@@ -21,18 +21,6 @@ def page(lab):
     yield lab.page
     lab.page.get_by_role("button", name="reset", exact=True).click()
     expect_sentence(lab.page, "After layer 30, with the final norm, the head reads the stream at “␣is”")
-
-
-def sentence(page):
-    return page.locator(".lmhead-lens .sentence").inner_text()
-
-
-def expect_sentence(page, part):
-    for _ in range(200):
-        if part in sentence(page):
-            return
-        page.wait_for_timeout(100)
-    assert part in sentence(page)
 
 
 def drawn(page):

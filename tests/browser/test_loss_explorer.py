@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.browser.written import opened
+from tests.browser.written import expect_sentence, opened, sentence
 
 pytestmark = pytest.mark.browser
 
@@ -27,18 +27,6 @@ def page(lab):
     yield lab.page
     lab.page.get_by_role("button", name="reset", exact=True).click()
     expect_sentence(lab.page, "69.71 %")
-
-
-def sentence(page):
-    return page.locator(".lmhead-loss .sentence").inner_text()
-
-
-def expect_sentence(page, part):
-    for _ in range(100):
-        if part in sentence(page):
-            return
-        page.wait_for_timeout(100)
-    assert part in sentence(page)
 
 
 def gradients(page):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.browser.written import opened
+from tests.browser.written import expect_sentence, opened
 
 pytestmark = pytest.mark.browser
 
@@ -35,10 +35,6 @@ def page(lab):
 
 def step(page):
     return page.get_by_label("step", exact=True)
-
-
-def expect_sentence(page, part):
-    page.locator(".sentence", has_text=part).wait_for(timeout=20_000)
 
 
 def test_the_step_slider_follows_the_mouse(page):

@@ -23,3 +23,17 @@ def opened(server, browser, name, *cells):
     lab.run_all()
     yield lab
     context.close()
+
+
+def sentence(page, root=""):
+    """Return what an explorer says in words; ``root`` is its selector where a page holds several."""
+    return page.locator(f"{root} .sentence").inner_text()
+
+
+def expect_sentence(page, part, root=""):
+    """Wait until the explorer's words hold a part, and fail with what they are instead."""
+    for _ in range(200):
+        if part in sentence(page, root):
+            return
+        page.wait_for_timeout(100)
+    assert part in sentence(page, root)
