@@ -319,3 +319,31 @@ def test_the_live_models_rows_follow_any_moves(request, lm):
         assert explorer.error == ""
         assert_rows(explorer)
     assert_fresh(explorer)
+
+
+# The checks themselves, and what the moves above cannot reach ----------------------------------------------------
+
+
+def test_a_stale_picture_and_a_message_that_no_kernel_can_send_would_be_noticed():
+    explorer = EXPLORERS["given logits"]()
+    old = explorer.table.rows
+    explorer.temperature.value = 0.5
+    assert_rows(explorer)
+    explorer.table.rows = old
+    with pytest.raises(AssertionError):
+        assert_rows(explorer)
+    before = explorer.view
+    explorer.temperature.value = 2.0
+    explorer.view = before
+    with pytest.raises(AssertionError):
+        assert_fresh(explorer)
+    with pytest.raises(UnicodeEncodeError):
+        explorer.table.caption = "\ud83d"
+
+
+def test_half_a_character_in_what_a_learners_code_says_is_shown_and_stops_nothing():
+    def broken(logits, params, **_):
+        raise ValueError("half: \ud83d")
+
+    explorer = SamplingExplorer(logits=[1.0, 2.0], process=broken)
+    assert "half: \ufffd" in explorer.error
