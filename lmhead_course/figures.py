@@ -37,7 +37,14 @@ TEMPLATE = go.layout.Template(
         "plot_bgcolor": "rgba(0,0,0,0)",
         "colorway": COLOURS,
         "margin": {"l": 70, "r": 20, "t": 70, "b": 55},
-        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
+        "legend": {
+            "bgcolor": "rgba(0,0,0,0)",
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1.02,
+            "yanchor": "bottom",
+        },
         "xaxis": _AXIS,
         "yaxis": _AXIS,
         # plotly's buttons would lie over the title.

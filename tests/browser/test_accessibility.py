@@ -177,6 +177,12 @@ CONTRASTS = """root => {
     const numbers = (colour) => [...colour.match(/[\\d.]+/g).map(Number), 1].slice(0, 4);
     const share = (part) => (part / 255 <= 0.03928 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4);
     const luminance = ([red, green, blue]) => 0.2126 * share(red) + 0.7152 * share(green) + 0.0722 * share(blue);
+    // A legend has a ground of its own, which is drawn and so no ancestor of its words.
+    const below = (node) => {
+        const drawn = node.closest(".legend")?.querySelector("rect.bg");
+        const seen = drawn && Number(getComputedStyle(drawn).fillOpacity) > 0;
+        return seen ? numbers(getComputedStyle(drawn).fill) : ground(node.closest("svg").parentElement);
+    };
     const ground = (node) => {
         const colour = numbers(getComputedStyle(node).backgroundColor);
         return colour[3] === 1 || !node.parentElement ? colour : ground(node.parentElement);
@@ -184,7 +190,7 @@ CONTRASTS = """root => {
     return [...root.querySelectorAll("svg text")]
         .filter(node => node.textContent.trim() && !node.closest(".heatmap-label, .hoverlayer"))
         .map(node => {
-            const [ink, paper] = [numbers(getComputedStyle(node).fill), ground(node.closest("svg").parentElement)];
+            const [ink, paper] = [numbers(getComputedStyle(node).fill), below(node)];
             const seen = ink.slice(0, 3).map((part, index) => part * ink[3] + paper[index] * (1 - ink[3]));
             const [low, high] = [luminance(seen), luminance(paper)].sort((a, b) => a - b);
             return [node.textContent, (high + 0.05) / (low + 0.05)];
@@ -199,6 +205,12 @@ def test_the_words_in_pictures_stand_out_in_both_themes(gallery, theme, name):
     found = gallery.explorer(name).evaluate(CONTRASTS)
     assert len(found) > 10
     assert [(text, contrast) for text, contrast in found if contrast < 4.5] == []
+
+
+def test_the_words_on_coloured_cells_stay_dark_in_both_themes(gallery, theme):
+    words = gallery.explorer("LensExplorer").locator(".heatmap-label text, text.heatmap-label")
+    inks = words.evaluate_all("all => all.map(node => getComputedStyle(node).fill)")
+    assert set(inks) == {"rgb(17, 17, 17)"}
 
 
 def test_the_numbers_of_a_plot_are_a_table_that_follows_it(gallery):
