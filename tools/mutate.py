@@ -91,6 +91,10 @@ DROPPED = {
 """Methods that a mutant leaves out: x.clone() becomes x."""
 
 
+QUIET = {"device", "strict"}
+"""Keywords that stay: the tests run on one device, and ``zip(strict=True)`` guards against what is not so."""
+
+
 @dataclass(frozen=True)
 class Mutant:
     """A module's source with one change; ``before`` and ``after`` are the lines that it changes."""
@@ -110,14 +114,18 @@ class Mutant:
 
 def mutants(module: str) -> list[Mutant]:
     """Return every mutant of a module of the package that is another program."""
-    source = (ROOT / "lmhead_course" / f"{module}.py").read_bytes()
+    return list(_mutants(module, (ROOT / "lmhead_course" / f"{module}.py").read_bytes()))
+
+
+@lru_cache
+def _mutants(module: str, source: bytes) -> tuple[Mutant, ...]:
     found = {}
     for node in _mutable(ast.parse(source)):
         for start, end, text in _changes(node, source):
             changed = source[:start] + text.encode() + source[end:]
             if _parses(changed):
                 found.setdefault(changed, _described(module, source, start, end, text, changed))
-    return list(found.values())
+    return tuple(found.values())
 
 
 def _mutable(tree: ast.AST, inside: bool = False) -> Iterator[ast.AST]:
@@ -132,7 +140,8 @@ def _mutable(tree: ast.AST, inside: bool = False) -> Iterator[ast.AST]:
         if isinstance(tree, ast.keyword) and tree.arg in {
             "dim",
             "keepdim",
-        }:  # to leave it out is change enough
+            *QUIET,
+        }:  # leaving them out is enough
             continue
         here = inside or isinstance(tree, (ast.FunctionDef, ast.Lambda))
         if here:
@@ -190,7 +199,7 @@ def _changes_of_call(call: ast.Call, source: bytes) -> Iterator[tuple[int, int, 
         end = _span(source, call.func)[1] - len(name)
         yield start, _span(source, call)[1], source[start:end].decode().rstrip().removesuffix(".")
     for keyword in call.keywords:
-        if keyword.arg and keyword.arg != "device":  # the tests run on one device, where that changes nothing
+        if keyword.arg and keyword.arg not in QUIET:
             left, right = _span(source, keyword)
             comma = re.compile(rb",\s*").match(source, right)
             yield left, comma.end() if comma else right, ""
