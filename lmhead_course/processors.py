@@ -110,9 +110,10 @@ def pick_top_k(
 ) -> tuple[Float[Tensor, "*batch k"], Int[Tensor, "*batch k"]] | None:
     """Return what ``filter_top_k`` keeps of logits / temperature, and the ids, rising.
 
-    None where picking it out would not pay: k above an eighth of the vocabulary, or equals on both sides of the cut.
+    None where picking it out would not pay: k above an eighth of the vocabulary, or equals on both sides of the cut;
+    and at temperature 0, which takes the lowest of equal ids, where ``largest`` may find any.
     """
-    if not 0 < k <= logits.shape[-1] // 8:
+    if temperature == 0 or not 0 < k <= logits.shape[-1] // 8:
         return None
     values, ids = largest(logits, k + 1)
     # A temperature keeps the order, so that only what was picked need be divided by it.

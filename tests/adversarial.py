@@ -184,6 +184,8 @@ MIN_P = [0, 1e-30, 1e-12, 1e-3, 0.05, 0.1, 0.25, 0.5, 1 - 1e-7, 1]
 
 
 def temperature(dice: Dice, logits: torch.Tensor) -> float:
+    if dice.random() < 0.1:
+        return 0
     return dice.choice(TEMPERATURES) if dice.random() < 0.7 else dice.uniform(0.05, 3)
 
 

@@ -542,3 +542,14 @@ def test_a_generator_of_the_host_draws_the_same_tokens_for_logits_on_a_gpu():
         for device in ("cpu", "cuda")
     )
     assert (here == there).float().mean() > 0.95
+
+
+@pytest.mark.parametrize("order", [*sorted(ORDERS), ("temperature", "top_k"), ("top_k", "temperature")])
+@pytest.mark.parametrize("k", [1, 2, 50])
+@pytest.mark.parametrize("d_vocab", [400, 5000])
+def test_at_temperature_zero_the_lowest_of_many_best_ids_is_taken_behind_a_top_k_too(order, k, d_vocab):
+    logits = torch.randint(5, (20, d_vocab), generator=seeded()).float()
+    params = SamplingParams(temperature=0, top_k=k, order=order)
+    best = (logits == logits.amax(dim=-1, keepdim=True)).int().argmax(dim=-1)
+    assert torch.equal(sample(logits, params), best)
+    assert torch.equal(process_logits(logits, params).isfinite().nonzero()[:, 1], best)
