@@ -192,7 +192,7 @@ def temperature(dice: Dice, logits: torch.Tensor) -> float:
 def top_k(dice: Dice, logits: torch.Tensor) -> int:
     d_vocab = logits.shape[-1]
     finite = int(logits.isfinite().sum(dim=-1).amax()) if logits.numel() else 1
-    some = [0, 1, 2, 50, d_vocab - 1, d_vocab, d_vocab + 1, finite, finite + 1, 10**9]
+    some = [0, 1, 1, 2, 3, 50, d_vocab // 8, d_vocab - 1, d_vocab, d_vocab + 1, finite, finite + 1, 10**9]
     return dice.choice([*some, dice.randint(1, d_vocab), dice.randint(1, d_vocab)])
 
 
@@ -240,9 +240,11 @@ def any_order(dice: Dice, names: tuple[str, ...]) -> str | tuple[str, ...]:
 
 
 def mix(dice: Dice, logits: torch.Tensor, names: tuple[str, ...]) -> SamplingParams:
-    """Two to all of the stages, in any order."""
-    chosen = dice.sample(names, dice.randint(2, len(names)))
-    values = {name: VALUES[name](dice, logits) for name in chosen}
+    """Two to all of the stages, in any order; half the time a temperature and a top-k are among them."""
+    chosen = {*dice.sample(names, dice.randint(2, len(names))), *dice.choice([(), ("temperature", "top_k")])}
+    values = {name: VALUES[name](dice, logits) for name in sorted(chosen)}
+    if dice.random() < 0.15:  # greedy among a few: the lowest of equal ids must come through every stage
+        values |= {"temperature": 0, "top_k": dice.choice([1, 2, 3])}
     return SamplingParams(**values, order=any_order(dice, names))
 
 
