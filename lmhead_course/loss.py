@@ -59,19 +59,71 @@ def linear_cross_entropy(
     d_model), ``targets`` (…), result (…) for "none" and () for "mean" and "sum". Half precision is computed in
     float32 and the loss is float32 then; each gradient has its input's dtype. Differentiable once.
 
-    Why it is equal: ln Σ exp over the vocabulary can be gathered tile by tile (``online_normaliser`` does the same),
-    and with it each tile's gradient p − q can be formed from its own logits alone, computed a second time in the
-    backward pass. Cost: 8 · d_model · d_vocab FLOPs a hidden state against 6; memory beyond the gradients: one tile.
+    Why it is equal: for "mean" and "sum" a hidden state's gradient p − q is known as soon as its own logits are, but
+    for one factor, so the gradients are formed in the forward pass, from a few hidden states' logits at a time. For
+    "none", for half precision and without gradients, ln Σ exp is gathered tile by tile (``online_normaliser`` does
+    the same), and the backward pass computes each tile again. Cost: 6 · d_model · d_vocab FLOPs a hidden state, as
+    for the naive way, and in the second case 8; memory beyond the gradients: a quarter of the weight, or one tile. A
+    backward pass from another number than the loss itself, as in loss / 4, copies the gradients once.
 
-    Raises as ``cross_entropy`` does, and for shapes that do not fit. Source: Wijmans et al. 2024 (arXiv:2411.09009).
+    Raises as ``cross_entropy`` does, and for shapes that do not fit. Sources: Wijmans et al. 2024 (arXiv:2411.09009)
+    for tiles computed twice, Hsu et al. 2024 (arXiv:2410.10989) for gradients in the forward pass.
     """
     _check(label_smoothing, reduction)
     _check_shapes(hidden, weight, targets, bias)
     counted = _counted(targets, len(weight), ignore_index)
     flat = targets.long().masked_fill(~counted, 0).flatten()
     rows = hidden.reshape(-1, hidden.shape[-1])
-    loss = _TiledCrossEntropy.apply(rows, weight, bias, flat, counted.flatten(), label_smoothing)
+    arguments = rows, weight, bias, flat, counted.flatten(), label_smoothing
+    if reduction != "none" and _wants_full_gradients(rows, weight, bias):
+        return _FusedCrossEntropy.apply(*arguments, reduction)
+    loss = _TiledCrossEntropy.apply(*arguments)
     return _reduced(loss.view(targets.shape), counted, reduction)
+
+
+def _wants_full_gradients(*inputs: Tensor | None) -> bool:
+    """Return whether gradients will be asked for, and all in the dtype that is computed in."""
+    given = [x for x in inputs if x is not None]
+    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+    return wanted and all(x.dtype == _dtype(*given[:2]) for x in given)
+
+
+class _FusedCrossEntropy(torch.autograd.Function):
+    """The sum or mean of the losses, and its gradients, formed while the logits are at hand."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, bias, targets, counted, smoothing, reduction):
+        """Reduce, over the rows that count, lse − (1 − ε) · target's logit − ε · mean logit."""
+        grads = _Grads(ctx.needs_input_grad, hidden, weight, bias)
+        losses = hidden.new_zeros(len(hidden))
+        factor = counted.sum().to(hidden.dtype).reciprocal() if reduction == "mean" else 1.0
+        scale = torch.zeros_like(losses).masked_fill_(counted, factor)
+        for tile in _tiles(hidden, weight, bias, _height(hidden, weight), len(weight)):
+            rows, logits = tile.rows, tile.logits
+            place = targets[rows, None]
+            losses[rows] = -(1 - smoothing) * logits.gather(1, place)[:, 0]
+            if smoothing:
+                losses[rows] -= smoothing * logits.mean(dim=1)
+            peak = logits.amax(dim=1)
+            peak = peak.masked_fill(peak.isneginf(), 0.0)  # −inf − (−inf) would be NaN
+            total = logits.sub_(peak[:, None]).exp_().sum(dim=1)
+            losses[rows] += peak + total.log()
+            share = scale[rows, None]
+            error = logits.mul_(share / total[:, None]).scatter_add_(1, place, (smoothing - 1) * share)
+            if smoothing:
+                error -= smoothing / len(weight) * share
+            grads.add(tile, error)
+        ctx.save_for_backward(*grads.result())
+        return losses.masked_fill_(~counted, 0.0).sum() * factor
+
+    @staticmethod
+    def backward(ctx, upstream):
+        """Return the gradients, times ``upstream``."""
+        _only_once()
+        grads = ctx.saved_tensors
+        if upstream != 1:
+            grads = (None if grad is None else grad * upstream for grad in grads)
+        return *grads, None, None, None, None
 
 
 class _Tile(NamedTuple):
@@ -91,7 +143,7 @@ class _TiledCrossEntropy(torch.autograd.Function):
     def forward(ctx, hidden, weight, bias, targets, counted, smoothing):
         """Return the loss of each row: lse − (1 − ε) · target's logit − ε · mean logit; 0 where it does not count."""
         sums = _Sums(len(hidden), _dtype(hidden, weight), hidden.device)
-        for tile in _tiles(hidden, weight, bias):
+        for tile in _tiles(hidden, weight, bias, *TILE):
             sums.add(tile, targets, smoothing)
         normaliser = sums.peak + sums.total.log()
         loss = normaliser - (1 - smoothing) * sums.target
@@ -104,14 +156,11 @@ class _TiledCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx, upstream):
         """Return the gradients: with g = (p − q) · upstream, they are g @ weight, g.T @ hidden and Σ g."""
-        if (
-            torch.is_grad_enabled()
-        ):  # torch's once_differentiable would let some second derivatives pass, as 0
-            raise RuntimeError("linear_cross_entropy can be differentiated only once: no create_graph=True")
+        _only_once()
         hidden, weight, bias, targets, counted, normaliser = ctx.saved_tensors
         upstream = upstream.masked_fill(~counted, 0.0)
         grads = _Grads(ctx.needs_input_grad, hidden, weight, bias)
-        for tile in _tiles(hidden, weight, bias):
+        for tile in _tiles(hidden, weight, bias, *TILE):
             error = tile.logits.sub_(normaliser[tile.rows, None]).exp_()
             _subtract_targets(error, tile, targets, ctx.smoothing, len(weight))
             grads.add(tile, error.mul_(upstream[tile.rows, None]))
@@ -175,9 +224,17 @@ class _Grads:
         )
 
 
-def _tiles(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[_Tile]:
+def _height(hidden: Tensor, weight: Tensor) -> int:
+    """Return how many hidden states to take at a time, in equal parts: logits of a quarter of the weight's size at most,
+    and not so few that what is done once a part would show."""
+    (d_vocab, d_model), n = weight.shape, len(hidden)
+    most = max(min(512, d_model // 4), math.prod(TILE) // d_vocab, 1)
+    return math.ceil(n / math.ceil(n / most)) if n else 1
+
+
+def _tiles(hidden: Tensor, weight: Tensor, bias: Tensor | None, height: int, width: int) -> Iterator[_Tile]:
     """Yield every tile of logits; all tiles of the same columns come one after the other."""
-    dtype, (height, width) = _dtype(hidden, weight), TILE
+    dtype = _dtype(hidden, weight)
     # One piece of memory for all tiles: fresh pages cost more than what is computed in them.
     room = torch.empty(min(height, len(hidden)) * min(width, len(weight)), dtype=dtype, device=hidden.device)
     with torch.autocast(hidden.device.type, enabled=False):  # it would round the products
@@ -187,8 +244,9 @@ def _tiles(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[_Til
             for top in range(0, len(hidden), height):
                 rows = slice(top, min(top + height, len(hidden)))
                 states = hidden[rows].to(dtype)
-                shape = len(states), len(part)
-                logits = torch.mm(states, part.T, out=room[: math.prod(shape)].view(shape))
+                # Tokens by states: in this order the product, and the weight's gradient from it, are a little faster.
+                shape = len(part), len(states)
+                logits = torch.mm(part, states.T, out=room[: math.prod(shape)].view(shape)).T
                 if bias is not None:
                     logits += bias[columns]
                 yield _Tile(rows, columns, states, part, logits)
@@ -207,6 +265,11 @@ def _subtract_targets(p: Tensor, tile: _Tile, targets: Tensor, smoothing: float,
     p[inside, local] -= 1 - smoothing
     if smoothing:
         p -= smoothing / d_vocab
+
+
+def _only_once() -> None:
+    if torch.is_grad_enabled():  # torch's once_differentiable would let some second derivatives pass, as 0
+        raise RuntimeError("linear_cross_entropy can be differentiated only once: no create_graph=True")
 
 
 def _dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
