@@ -38,7 +38,7 @@ REPORT = ROOT / "docs" / "correctness.md"
 TESTS = {
     "softmax": ["test_softmax.py"],
     "processors": ["test_processors.py", "test_conformance.py", "test_sampling.py"],
-    "selection": ["test_processors.py", "test_conformance.py", "test_sampling.py"],
+    "selection": ["test_selection.py", "test_processors.py", "test_conformance.py", "test_sampling.py"],
     "sampling": ["test_sampling.py", "test_ranked_logits.py", "test_conformance.py"],
     "loss": ["test_loss.py"],
     "generation": ["test_generation.py"],
