@@ -81,6 +81,8 @@ def assert_same(leaves, targets, other=torch_way, upstream=None, limit=None, **s
 # ---- from hidden states -------------------------------------------------------------------------------------
 
 SETTINGS = list(itertools.product((True, False), (0.0, 0.1, 1.0), ("mean", "sum", "none")))
+either_way = pytest.mark.parametrize("reduction", ["sum", "none"])
+"""Gradients formed in the forward pass, and tiles that both passes compute."""
 
 
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)
@@ -112,6 +114,20 @@ def test_sizes_that_no_tile_divides_make_no_difference(n, d_model, d_vocab, tile
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "TILE", tile)
         assert_same(leaves, targets, limit=1e-9, label_smoothing=smoothing, reduction=reduction)
+
+
+@pytest.mark.parametrize("tile", [(5, 19), (10, 19), (3, 200)])
+@pytest.mark.parametrize(("bias", "smoothing", "reduction"), SETTINGS)
+def test_hidden_states_taken_several_at_a_time_do_not_mix(monkeypatch, tile, bias, smoothing, reduction):
+    monkeypatch.setattr(module, "TILE", tile)  # with "mean" and "sum" 4, 6 and 11 of them are taken at a time
+    leaves, targets = case(bias=bias)
+    assert_same(leaves, targets, label_smoothing=smoothing, reduction=reduction)
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.25, 1.0, 2.0, -3.0])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_loss_times_a_number_has_gradients_times_that_number(factor, reduction):
+    assert_same(*case(), upstream=torch.tensor(factor), reduction=reduction)
 
 
 def test_autograd_confirms_the_gradients_numerically():
@@ -166,33 +182,38 @@ def test_half_precision_is_computed_in_single_precision_and_its_gradients_keep_t
         assert ((grad.float() - wanted).abs() <= 1.05 * step).all()
 
 
-def test_inside_autocast_nothing_is_rounded():
+@either_way
+def test_inside_autocast_nothing_is_rounded(reduction):
     leaves, targets = case(dtype=torch.float32)
-    outside = value_and_grads(linear_cross_entropy, leaves, targets)
+    outside = value_and_grads(linear_cross_entropy, leaves, targets, reduction=reduction)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = value_and_grads(linear_cross_entropy, leaves, targets)
+        inside = value_and_grads(linear_cross_entropy, leaves, targets, reduction=reduction)
     assert torch.equal(inside[0], outside[0])
     assert all(map(torch.equal, inside[1], outside[1]))
 
 
-def test_logits_of_any_size_do_not_overflow():
+@either_way
+def test_logits_of_any_size_do_not_overflow(reduction):
     leaves, targets = case(dtype=torch.float32)
-    assert_same([leaves[0] * 1000, *leaves[1:]], targets)
+    assert_same([leaves[0] * 1000, *leaves[1:]], targets, reduction=reduction)
 
 
-def test_a_bias_of_minus_infinity_masks_tokens_as_in_torch():
+@either_way
+def test_a_bias_of_minus_infinity_masks_tokens_as_in_torch(reduction):
     (hidden, weight, bias), targets = case()
     masked = bias.detach().clone()
     masked[:9] = -torch.inf  # a whole tile and one more
-    assert_same([hidden, weight, masked], targets.clamp(min=-100).where(targets < 0, 9 + targets % 10))
+    targets = targets.clamp(min=-100).where(targets < 0, 9 + targets % 10)
+    assert_same([hidden, weight, masked], targets, reduction=reduction)
 
 
-def test_each_gradient_is_right_also_when_it_is_the_only_one_asked_for():
+@either_way
+def test_each_gradient_is_right_also_when_it_is_the_only_one_asked_for(reduction):
     leaves, targets = case()
-    expected = value_and_grads(torch_way, leaves, targets)[1]
+    expected = value_and_grads(torch_way, leaves, targets, reduction=reduction)[1]
     for position, wanted in enumerate(leaves):
         hidden, weight, bias = (leaf if leaf is wanted else leaf.detach() for leaf in leaves)
-        loss = linear_cross_entropy(hidden, weight, targets, bias=bias)
+        loss = linear_cross_entropy(hidden, weight, targets, bias=bias, reduction=reduction).sum()
         assert_close(torch.autograd.grad(loss, wanted)[0], expected[position], 1e-10)
 
 
@@ -241,6 +262,50 @@ def test_no_tensor_is_larger_than_a_tile_or_a_gradient():
     assert ours.size <= max(hidden.numel(), weight.numel())
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_without_gradients_no_tensor_is_larger_than_a_tile_or_the_hidden_states(requires_grad):
+    (hidden, weight), targets = case(n=17, d_model=64, d_vocab=400, bias=False)
+    hidden, weight = (leaf.detach().requires_grad_(requires_grad) for leaf in (hidden, weight))
+    with torch.set_grad_enabled(not requires_grad), Largest() as ours:
+        linear_cross_entropy(hidden, weight, targets)
+    assert ours.size <= hidden.numel()
+
+
+class Products(TorchDispatchMode):
+    """Add up the FLOPs of all matrix products, at two a multiply-add."""
+
+    flops = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.name().startswith(("aten::mm", "aten::addmm")):
+            left, right = args[-2:]
+            self.flops += 2 * left.numel() * right.shape[1]
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reduction", "flops"),
+    [
+        ((0, 1), "mean", 6),
+        ((0, 1), "sum", 6),
+        ((0, 1), "none", 8),
+        ((0,), "mean", 4),
+        ((1,), "mean", 4),
+        ((), "mean", 2),
+    ],
+)
+def test_the_cost_is_what_the_docstring_says_and_less_where_a_gradient_is_not_asked_for(
+    wanted, reduction, flops
+):
+    leaves, targets = case(bias=False)
+    hidden, weight = (leaf.detach().requires_grad_(i in wanted) for i, leaf in enumerate(leaves))
+    with Products() as counted:
+        loss = linear_cross_entropy(hidden, weight, targets, reduction=reduction).sum()
+        if wanted:
+            loss.backward()
+    assert counted.flops == flops * hidden.numel() * len(weight)
+
+
 def test_inputs_are_left_as_they_were():
     leaves, targets = case()
     before = [t.detach().clone() for t in (*leaves, targets)]
@@ -248,9 +313,10 @@ def test_inputs_are_left_as_they_were():
     assert all(map(torch.equal, before, (*leaves, targets)))
 
 
-def test_a_second_derivative_is_refused_and_not_silently_wrong():
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_a_second_derivative_is_refused_and_not_silently_wrong(reduction):
     (hidden, weight, _), targets = case()
-    loss = linear_cross_entropy(hidden, weight, targets)
+    loss = linear_cross_entropy(hidden, weight, targets, reduction=reduction).sum()
     with pytest.raises(RuntimeError, match="only once"):
         torch.autograd.grad(loss, hidden, create_graph=True)
 

@@ -336,6 +336,14 @@ class KillersFirst:
         self.file = folder / "killers.txt"
         self.killers = self.file.read_text().splitlines() if self.file.exists() else []
 
+    def pytest_sessionstart(self):
+        """Have hypothesis stop at its first failing example: looking for a simpler one takes minutes."""
+        from hypothesis import Phase, settings
+
+        phases = [Phase.explicit, Phase.generate]
+        settings.register_profile("first failure", settings.get_profile("ci"), phases=phases)
+        settings.load_profile("first failure")
+
     def pytest_collection_modifyitems(self, items):
         """Choose and sort the tests."""
         kept = [item for item in items if not {"lm", "peer"} & set(item.fixturenames)]
