@@ -182,6 +182,24 @@ def test_half_precision_is_computed_in_single_precision_and_its_gradients_keep_t
         assert ((grad.float() - wanted).abs() <= 1.05 * step).all()
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("narrow", [(0,), (1,), (2,), (1, 2), (0, 2)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_narrower_input_is_computed_in_the_wider_dtype_and_its_gradient_is_rounded_once(
+    reduction, narrow, dtype
+):
+    leaves, targets = case()
+    mixed = [leaf.detach().to(dtype) if i in narrow else leaf.detach() for i, leaf in enumerate(leaves)]
+    value, grads = value_and_grads(linear_cross_entropy, mixed, targets, reduction=reduction)
+    expected, exact = value_and_grads(
+        torch_way, [leaf.double() for leaf in mixed], targets, reduction=reduction
+    )
+    assert_close(value, expected, 1e-10)
+    for leaf, grad, wanted in zip(mixed, grads, exact, strict=True):
+        assert grad.dtype == leaf.dtype
+        assert_close(grad, wanted.to(leaf.dtype), 1e-10)
+
+
 @either_way
 def test_inside_autocast_nothing_is_rounded(reduction):
     leaves, targets = case(dtype=torch.float32)
@@ -304,6 +322,47 @@ def test_the_cost_is_what_the_docstring_says_and_less_where_a_gradient_is_not_as
         if wanted:
             loss.backward()
     assert counted.flops == flops * hidden.numel() * len(weight)
+
+
+class Tiles(TorchDispatchMode):
+    """Remember how many hidden states each product of logits has, and the memory that was taken for them."""
+
+    def __init__(self, d_vocab: int):
+        super().__init__()
+        self.d_vocab, self.heights, self.room = d_vocab, [], 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if function.name().startswith("aten::mm"):
+            self.heights.append(result.numel() / self.d_vocab)
+        if function.name().startswith("aten::empty."):
+            self.room = max(self.room, result.numel())
+        return result
+
+
+@pytest.mark.parametrize(
+    ("n", "d_model", "d_vocab", "heights"),
+    [
+        (40, 64, 100, [14, 14, 12]),  # 16 at most, a quarter of d_model
+        (50, 67, 100, [13, 13, 13, 11]),
+        (1026, 2056, 3, [342, 342, 342]),  # 512 at most
+        (16, 5, 10, [3, 3, 3, 3, 3, 1]),  # 3 whole rows of logits in a tile of 4 · 8
+        (4, 5, 100, [1, 1, 1, 1]),
+    ],
+)
+def test_so_many_hidden_states_are_taken_at_a_time_that_their_logits_stay_small(n, d_model, d_vocab, heights):
+    leaves, targets = case(n, d_model, d_vocab, bias=False, dtype=torch.float32)
+    with Tiles(d_vocab) as tiles:
+        linear_cross_entropy(*leaves, targets)
+    assert tiles.heights == heights
+    assert tiles.room == heights[0] * d_vocab
+
+
+def test_one_tile_is_all_the_memory_that_logits_take_where_they_are_computed_twice():
+    leaves, targets = case(n=11, d_vocab=19)
+    with Tiles(19) as tiles:
+        linear_cross_entropy(*leaves[:2], targets, reduction="none")
+    assert tiles.room == 4 * 8
 
 
 def test_inputs_are_left_as_they_were():
