@@ -226,6 +226,19 @@ def test_a_bias_of_minus_infinity_masks_tokens_as_in_torch(reduction):
 
 
 @either_way
+def test_a_state_without_any_token_left_has_no_loss_as_in_torch_and_the_others_keep_theirs(reduction):
+    leaves, targets = case(n=4, bias=False, ignored=())
+    hidden, weight = (leaf.detach().abs() for leaf in leaves)
+    hidden[1] = -torch.inf  # so are all its logits
+    ours, theirs = (
+        value_and_grads(function, [hidden, weight], targets, reduction=reduction)
+        for function in (linear_cross_entropy, torch_way)
+    )
+    torch.testing.assert_close(ours, theirs, equal_nan=True)
+    assert ours[1][0].isnan().any(dim=1).tolist() == [False, True, False, False]
+
+
+@either_way
 def test_each_gradient_is_right_also_when_it_is_the_only_one_asked_for(reduction):
     leaves, targets = case()
     expected = value_and_grads(torch_way, leaves, targets, reduction=reduction)[1]
