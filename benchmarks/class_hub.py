@@ -81,8 +81,8 @@ def set_up(folder: Path, python: str) -> None:
 
         source = fetch()
         shutil.copytree(source, model / source.name)
-    for path in (model, *model.rglob("*")):
-        path.chmod(0o555 if path.is_dir() else 0o444)
+        for path in (model, *model.rglob("*")):
+            path.chmod(0o555 if path.is_dir() else 0o444)
 
 
 def _ask(python: str | Path, expression: str) -> str:
