@@ -14,6 +14,7 @@ from lmhead_course import (
     penalize_presence,
     penalize_repetition,
 )
+from lmhead_course.processors import pick_top_k
 from tests.oracle import kept_ids
 from tests.strategies import batches, quick
 from tests.typecheck import refused
@@ -222,6 +223,41 @@ def test_top_k_keeps_exactly_k_of_float16_logits_full_of_ties():
     assert filter_top_k(logits, 50).isfinite().sum(dim=-1).tolist() == [50] * 4
 
 
+@pytest.mark.parametrize("k", [1, 2, 7, 100])
+@pytest.mark.parametrize("temperature", [1.0, 0.3, 2.5])
+def test_a_quick_pick_of_the_largest_is_what_the_filter_keeps_behind_the_temperature(k, temperature):
+    logits = torch.randperm(3 * 800, generator=torch.Generator().manual_seed(0)).view(3, 800) / 8
+    values, ids = pick_top_k(logits, k, temperature)
+    kept = filter_top_k(apply_temperature(logits, temperature), k)
+    assert torch.equal(torch.full_like(logits, -INF).scatter(-1, ids, values), kept)
+    assert torch.equal(ids, ids.sort(dim=-1).values)
+
+
+def test_there_is_no_quick_pick_where_one_row_has_equals_on_both_sides_of_the_cut():
+    logits = torch.arange(1600.0).view(2, 800)
+    logits[1, [3, 700]] = 2000
+    assert pick_top_k(logits, 1) is None
+    assert pick_top_k(logits, 2)[1][1].tolist() == [3, 700]
+
+
+def test_there_is_no_quick_pick_where_a_temperature_makes_the_logits_at_the_cut_equal():
+    logits = torch.zeros(800)
+    logits[[700, 3]] = torch.tensor([3e-45, 1.5e-45])  # the two smallest numbers: a fifth of each is 0
+    assert pick_top_k(logits, 1)[1].tolist() == [700]
+    assert pick_top_k(logits, 1, temperature=5.0) is None
+
+
+@pytest.mark.parametrize(
+    ("k", "temperature", "pays"),
+    [(1, 1, True), (100, 1, True), (101, 1, False), (0, 1, False), (1, 0, False)],
+)
+def test_a_quick_pick_is_made_up_to_an_eighth_of_the_vocabulary_and_not_at_temperature_zero(
+    k, temperature, pays
+):
+    logits = torch.randperm(800, generator=torch.Generator().manual_seed(0)).float()
+    assert (pick_top_k(logits, k, temperature) is not None) is pays
+
+
 # ---- top-p --------------------------------------------------------------------------------------------------
 
 
@@ -379,6 +415,12 @@ BAD_IDS = {
 def test_ids_that_do_not_fit_are_refused_by_the_name_of_the_argument(penalize, ids, words):
     with refused("generated", *words):
         penalize(torch.zeros(2, 3), ids)
+
+
+@each_penalty
+def test_ids_of_other_rows_are_refused_with_every_axis_of_the_shape_that_is_wanted(penalize):
+    with refused("generated", "(2, 3, 'n')", "(2, 1, 5)"):
+        penalize(torch.zeros(2, 3, 4), torch.zeros(2, 1, 5, dtype=torch.int64))
 
 
 def test_prompt_ids_that_do_not_fit_are_called_prompt():
