@@ -144,15 +144,15 @@ class TokenBatch:
         """Return the prompts' ids as lists, without padding."""
         return [[token_id for token_id in ids if token_id >= 0] for ids in self.prompt.tolist()]
 
-    @torch.no_grad()
     def read(self) -> Float[Tensor, "row d_vocab"]:
         """Return the logits of the token that follows each text."""
         mask = (self.ids >= 0).long()
         unread = self.ids[:, self._n_read :].clamp(min=0)  # padding needs some valid id; the mask hides it
-        logits, cache = self._lm.step(unread, self._cache, None if mask.all() else mask)
+        with torch.inference_mode():  # a step of one token is many small operations, and each is a little quicker
+            logits, cache = self._lm.step(unread, self._cache, None if mask.all() else mask)
         if self._use_cache:
             self._cache, self._n_read = cache, self.ids.shape[1]
-        return logits
+        return logits.clone()  # a tensor like any other, which a learner can change and differentiate
 
     def append(self, tokens: Int[Tensor, " row"]) -> None:
         """Add one token to each text."""

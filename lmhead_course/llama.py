@@ -56,7 +56,10 @@ class KVCache:
 
 
 class RMSNorm(nn.Module):
-    """Scale a vector to root mean square 1, then by a learned weight a coordinate. Zhang, Sennrich 2019, eq. 4."""
+    """Scale a vector to root mean square 1, then by a learned weight a coordinate: weight · x / √(mean(x²) + eps).
+
+    Source: Zhang and Sennrich 2019 (arXiv:1910.07467), eq. 4.
+    """
 
     def __init__(self, d_model: int, eps: float):
         super().__init__()
@@ -65,7 +68,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """Return the scaled vectors, same shape and dtype."""
-        return self.weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps))
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 def rotary_table(
@@ -117,7 +120,7 @@ class Attention(nn.Module):
 
     def __init__(self, config: LlamaConfig):
         super().__init__()
-        self.d_head = config.d_head
+        self.n_heads, self.n_kv_heads, self.d_head = config.n_heads, config.n_kv_heads, config.d_head
         d_query, d_key = config.n_heads * config.d_head, config.n_kv_heads * config.d_head
         self.q_proj = nn.Linear(config.d_model, d_query, bias=False)
         self.k_proj = nn.Linear(config.d_model, d_key, bias=False)
@@ -126,16 +129,16 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, rotary: Pair, seen: Tensor | None, past: Pair | None) -> tuple[Tensor, Pair]:
         """Return what each position of x (batch, n, d_model) fetched, and the keys and values seen so far."""
-        q, k, v = (self._split(projection(x)) for projection in (self.q_proj, self.k_proj, self.v_proj))
-        q, k = rotate(q, *rotary), rotate(k, *rotary)
+        # Queries and keys are turned alike, so all heads go together: for one token, few operations count.
+        heads = torch.cat([self.q_proj(x), self.k_proj(x), self.v_proj(x)], dim=-1)
+        heads = heads.view(*x.shape[:2], -1, self.d_head).transpose(1, 2)  # (batch, head, n, d_head)
+        turned, v = rotate(heads[:, : -self.n_kv_heads], *rotary), heads[:, -self.n_kv_heads :]
+        q, k = turned[:, : self.n_heads], turned[:, self.n_heads :]
         if past is not None:
             k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
         causal = seen is None and q.shape[2] > 1  # one more token may look at everything before it
         fetched = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=causal, enable_gqa=True)
         return self.o_proj(fetched.transpose(1, 2).flatten(2)), (k, v)
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self.d_head)).transpose(1, 2)  # (batch, head, n, d_head)
 
 
 class GatedMLP(nn.Module):
