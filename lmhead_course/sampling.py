@@ -301,18 +301,18 @@ class RankedLogits:
     makes them the same float, this class still ranks the larger first, and ``process_logits`` the lower id.
 
     ``logits`` (d_vocab,), after penalties (these reorder, so they need a new ranking). The ranking is copied to the
-    host once. Cost: a stable sort at the start; a move at a known temperature O(log d_vocab + top), at a new one
+    host once. Cost: a sort at the start; a move at a known temperature O(log d_vocab + top), at a new one
     O(d_vocab). Memory: 20 bytes · d_vocab for each of at most 8 temperatures.
     """
 
     def __init__(self, logits: Num[Tensor, "..."]):
         if logits.ndim != 1:
             raise ValueError(f"logits must have shape (d_vocab,), got {tuple(logits.shape)}")
-        ranked, ids = check_logits(logits.detach()).sort(descending=True, stable=True)
-        finite = int(ranked.isfinite().sum())
-        self.d_vocab = len(logits)
-        self.token_ids = ids.cpu().numpy()
-        self._ranked = ranked[:finite].cpu()
+        values = check_logits(logits.detach()).cpu()
+        ids = _ranking(values)
+        self.d_vocab = len(values)
+        self.token_ids = ids.numpy()
+        self._ranked = values[ids[: int(values.isfinite().sum())]]
         # Not a method of self: that would be a circle, and the arrays of old prompts would wait for the collector.
         self._at = lru_cache(maxsize=8)(partial(_cumulate, self._ranked))
 
@@ -359,10 +359,25 @@ class RankedLogits:
         return kept, temperature
 
 
+def _ranking(logits: Float[Tensor, " d_vocab"]) -> Int[Tensor, " d_vocab"]:
+    """Return all token ids, the largest logit first, the lowest id first among equals: a stable sort.
+
+    A float32 and an id fit into one whole number each, and numpy sorts these ten times as fast as torch sorts stably.
+    """
+    if logits.dtype != torch.float32:
+        return logits.argsort(descending=True, stable=True)
+    bits = (logits + 0.0).numpy().view(np.int32)  # −0.0 becomes 0.0, its equal
+    rising = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # the bits of a negative float fall as it rises
+    keys = np.left_shift(~rising, 32, dtype=np.int64) | np.arange(len(bits))
+    keys.sort()
+    return torch.from_numpy(keys & 0xFFFFFFFF)
+
+
 def _cumulate(ranked: Tensor, temperature: float) -> _Cumulated:
     scaled = apply_temperature(ranked, temperature)
     exponents = scaled - scaled[0]
-    weights = exponents.exp().numpy()
+    weights = exponents.exp()
     # An exponent of −inf (a tiny T) has weight 0; clamped, their product is 0 and not NaN.
-    products = weights * exponents.clamp(min=torch.finfo(exponents.dtype).min).numpy()
-    return _Cumulated(weights, weights.cumsum(dtype=np.float64), products.cumsum(dtype=np.float64))
+    products = weights * exponents.clamp(min=torch.finfo(exponents.dtype).min)
+    mass, moment = (x.cumsum(dim=0, dtype=torch.float64).numpy() for x in (weights, products))
+    return _Cumulated(weights.numpy(), mass, moment)

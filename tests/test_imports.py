@@ -16,6 +16,7 @@ NAME = PACKAGE.name
 NUMERIC = {
     "projection",
     "softmax",
+    "selection",
     "processors",
     "masks",
     "sampling",

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..processors import check_logits
 from ..protocol import CausalLM
 from ..sampling import RankedLogits
+from ..softmax import softmax
 from .token_table import printable
 
 WINDOW = 512
@@ -38,6 +39,11 @@ class Context:
     def ranked(self) -> RankedLogits:
         """The logits, sorted once for every move of a slider."""
         return RankedLogits(self.logits)
+
+    @cached_property
+    def probabilities(self) -> Float[Tensor, " d_vocab"]:
+        """The model's own probabilities."""
+        return softmax(self.logits)
 
     @property
     def ids(self) -> dict[str, Int[Tensor, " n"]]:

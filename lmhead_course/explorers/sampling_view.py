@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..sampling import SamplingParams, sample
+from ..selection import largest
 from ..softmax import entropy, softmax
 from .context import Context
 from .token_table import bar_scale, percent, quoted
@@ -149,12 +150,10 @@ def view_of_processed(
 
     The most probable tokens come first, and after the last one kept the dropped ones, in the model's order.
     """
-    raw, final, kept = softmax(context.logits), softmax(processed), ~processed.isneginf()
-    by_model = torch.from_numpy(context.ranked.token_ids)
-    order = by_model[processed[by_model].argsort(descending=True, stable=True)[:top]].tolist()
+    raw, final, kept = context.probabilities, softmax(processed), ~processed.isneginf()
     rows = tuple(
         TokenRow(rank, token, label(token), float(raw[token]), float(final[token]), bool(kept[token]))
-        for rank, token in enumerate(order, start=1)
+        for rank, token in enumerate(_best(context, processed, top), start=1)
     )
     return SamplingView(
         params=params,
@@ -166,6 +165,22 @@ def view_of_processed(
         bits_before=max(float(entropy(raw, base=2)), 0.0),
         bits_after=max(float(entropy(final, base=2)), 0.0),
     )
+
+
+def _best(context: Context, processed: Float[Tensor, " d_vocab"], top: int) -> list[int]:
+    """Return the ``top`` first ids, sorting no more than these and their equals."""
+    if top == 0:
+        return []
+    by_model = torch.from_numpy(context.ranked.token_ids)
+    in_order = processed[by_model]
+    last = largest(processed, min(top, len(processed)))[0][-1]
+    if last.isfinite():
+        wanted = in_order >= last
+    else:  # fewer are kept than shown: behind them stand the first of the dropped
+        wanted = in_order.isfinite()
+        wanted[(~wanted).nonzero()[:top, 0]] = True
+    places = wanted.nonzero()[:, 0]
+    return by_model[places[in_order[places].argsort(descending=True, stable=True)[:top]]].tolist()
 
 
 def _rest(rows: tuple[TokenRow, ...]) -> float:
