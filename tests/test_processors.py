@@ -82,6 +82,12 @@ def test_a_processor_that_is_off_returns_an_equal_copy(process, logits):
     assert result.data_ptr() != logits.data_ptr() or logits.numel() == 0
 
 
+@pytest.mark.parametrize("process", OFF.values(), ids=OFF.keys())
+def test_a_processor_that_is_off_keeps_tokens_that_are_too_rare_for_any_sum(process):
+    logits = torch.tensor([[0.0, -50.0, -200.0, -3e38, -INF]])
+    assert torch.equal(process(logits), logits)
+
+
 @each
 @quick
 @given(batches())
