@@ -553,3 +553,14 @@ def test_at_temperature_zero_the_lowest_of_many_best_ids_is_taken_behind_a_top_k
     best = (logits == logits.amax(dim=-1, keepdim=True)).int().argmax(dim=-1)
     assert torch.equal(sample(logits, params), best)
     assert torch.equal(process_logits(logits, params).isfinite().nonzero()[:, 1], best)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (2, 1, 3)])
+@pytest.mark.parametrize("temperature", [0, 1.5])
+def test_behind_a_small_top_k_each_row_of_any_batch_draws_from_its_own_largest(shape, temperature):
+    logits = torch.randn(*shape, 800, generator=seeded())
+    drawn = sample(
+        logits, SamplingParams(temperature=temperature, top_k=4, order="llama.cpp"), generator=seeded()
+    )
+    best = logits.topk(1 if temperature == 0 else 4).indices
+    assert (best == drawn.unsqueeze(-1)).any(dim=-1).all()
