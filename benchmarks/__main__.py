@@ -1,7 +1,7 @@
 """Every benchmark, one after the other: ``python -m benchmarks``. Each can be run alone, ``python -m benchmarks.NAME``.
 
 Run it on a machine that does nothing else. It exits with 1 if one of them misses its goal. With ``--write`` what they
-print also becomes docs/benchmarks.md.
+print also becomes docs/benchmarks.md; with names, only these run.
 """
 
 import importlib
@@ -41,7 +41,7 @@ def section(name: str, missed: int, printed: str) -> str:
 def main() -> int:
     """Run them all and return 1 if any failed."""
     failed, page = [], INTRO
-    for name in NAMES:
+    for name in [name for name in sys.argv[1:] if name in NAMES] or NAMES:
         print(f"\n=== {name}", flush=True)
         missed, printed = run(name)
         failed += [name] if missed else []
