@@ -34,6 +34,7 @@ def pytest_addoption(parser):
         "--conformance", type=int, metavar="N", help="compare about N inputs in test_conformance.py"
     )
     parser.addoption("--moves", type=int, default=100, metavar="N", help="move N controls in test_fuzz.py")
+    parser.addoption("--device", default="cpu", help="where tensors and the live model are, such as cuda")
 
 
 def pytest_unconfigure():
@@ -43,11 +44,24 @@ def pytest_unconfigure():
 
 
 @pytest.fixture(scope="session")
-def lm():
+def device(pytestconfig):
+    """Return the device that the tests run on: the CPU, or what ``--device`` says."""
+    return torch.device(pytestconfig.getoption("--device"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tensors_on_the_device(device):
+    """Make the tensors of every test where ``--device`` says."""
+    if device.type != "cpu":
+        torch.set_default_device(device)
+
+
+@pytest.fixture(scope="session")
+def lm(device):
     """Return the default model, loaded once for the whole run; the first run ever fetches it."""
     from lmhead_course import load_model
 
-    return load_model(device="cpu")
+    return load_model(device=device)
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ def test_every_way_gets_the_same_number_of_turns_and_the_first_does_not_count():
 
 
 def test_a_kernel_reaches_its_first_logits_in_well_under_the_time_of_the_auto_classes(lm):
-    # CPU time, which a busy machine leaves alone; the goal is 0.4, measured 0.35 to 0.4. `lm` is asked for so that the cache
-    # is filled before anything is timed.
+    # CPU time, which a busy machine leaves alone; the goal is 0.4, measured 0.35 to 0.4. `lm` is asked for so that the
+    # cache is filled before anything is timed.
     assert startup.compare(rounds=1)["ratio"] < 0.65
 
 
