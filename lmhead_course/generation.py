@@ -148,7 +148,8 @@ class TokenBatch:
         """Return the logits of the token that follows each text."""
         mask = (self.ids >= 0).long()
         unread = self.ids[:, self._n_read :].clamp(min=0)  # padding needs some valid id; the mask hides it
-        with torch.inference_mode():  # a step of one token is many small operations, and each is a little quicker
+        # A step of one token is many small operations, and in this mode each is a little quicker.
+        with torch.inference_mode():
             logits, cache = self._lm.step(unread, self._cache, None if mask.all() else mask)
         if self._use_cache:
             self._cache, self._n_read = cache, self.ids.shape[1]

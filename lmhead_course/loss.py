@@ -225,8 +225,8 @@ class _Grads:
 
 
 def _height(hidden: Tensor, weight: Tensor) -> int:
-    """Return how many hidden states to take at a time, in equal parts: logits of a quarter of the weight's size at most,
-    and not so few that what is done once a part would show."""
+    """Return how many hidden states to take at a time, in equal parts: their logits take a quarter of the weight's
+    memory at most, but for a floor below which what is done once a part would show."""
     (d_vocab, d_model), n = weight.shape, len(hidden)
     most = max(min(512, d_model // 4), math.prod(TILE) // d_vocab, 1)
     return math.ceil(n / math.ceil(n / most)) if n else 1
