@@ -16,7 +16,6 @@ from .processors import (
     Logits,
     Processed,
     TokenIds,
-    apply_temperature,
     check_logits,
     check_setting,
     filter_min_p,
@@ -300,41 +299,90 @@ class RankedLogits:
     ``process_logits`` followed by a softmax, with one exception: of two different logits so close that dividing by T
     makes them the same float, this class still ranks the larger first, and ``process_logits`` the lower id.
 
-    ``logits`` (d_vocab,), after penalties (these reorder, so they need a new ranking). The ranking is copied to the
-    host once. Cost: a sort at the start; a move at a known temperature O(log d_vocab + top), at a new one
-    O(d_vocab). Memory: 20 bytes · d_vocab for each of at most 8 temperatures.
+    ``logits`` (d_vocab,), after penalties, which reorder: ``replaced`` ranks the penalised tokens anew and no other.
+    The ranking is copied to the host once. Cost: a sort at the start; a move at a known temperature
+    O(log d_vocab + top), at a new one O(d_vocab). Memory: 24 bytes · d_vocab, and 20 more for each of at most 8
+    temperatures.
     """
 
     def __init__(self, logits: Num[Tensor, "..."]):
         if logits.ndim != 1:
             raise ValueError(f"logits must have shape (d_vocab,), got {tuple(logits.shape)}")
-        values = check_logits(logits.detach()).cpu()
-        ids = _ranking(values)
-        self.d_vocab = len(values)
-        self.token_ids = ids.numpy()
-        self._ranked = values[ids[: int(values.isfinite().sum())]]
+        values = check_logits(logits.detach()).cpu().clone()
+        if values.dtype == torch.float32:
+            self._hold(values, *_unpacked(keys := _sorted_keys(values, torch.arange(len(values)))), keys)
+        else:
+            ids = values.argsort(descending=True, stable=True)
+            self._hold(values, ids.numpy(), values[ids])
+
+    def _hold(
+        self,
+        logits: Float[Tensor, " d_vocab"],
+        token_ids: np.ndarray,
+        ranked: Float[Tensor, " d_vocab"],
+        keys: np.ndarray | None = None,
+    ) -> None:
+        """Keep the logits, in the order of ids and ranked."""
+        self.d_vocab, self.logits, self.token_ids, self._keys = len(logits), logits, token_ids, keys
+        finite = len(ranked) if ranked[-1] > -math.inf else int(ranked.isfinite().sum())
+        self._ranked = ranked[:finite]
         # Not a method of self: that would be a circle, and the arrays of old prompts would wait for the collector.
         self._at = lru_cache(maxsize=8)(partial(_cumulate, self._ranked))
+
+    def replaced(self, ids: Int[Tensor, " n"], logits: Num[Tensor, " n"]) -> "RankedLogits":
+        """Return the ranking in which the tokens ``ids`` have these ``logits``, and all others those they had.
+
+        The others keep their order, so these few are sorted and merged in: two copies of the ranking, and no sort of
+        it (float64 is sorted anew). Raises ``ValueError`` unless the ids are token ids, each at most once, with one
+        logit each, and for logits that leave nothing with a softmax.
+        """
+        ids, values = _check_ids(ids, self.d_vocab), self.logits.clone()
+        if logits.shape != ids.shape:
+            raise ValueError(
+                f"logits must have the shape of ids, {tuple(ids.shape)}, got {tuple(logits.shape)}"
+            )
+        values[ids] = logits.detach().to(values)
+        check_logits(values)
+        if self._keys is None:
+            return RankedLogits(values)
+        keys = _merged(self._keys, _sorted_keys(self.logits[ids], ids), _sorted_keys(values[ids], ids))
+        new = object.__new__(RankedLogits)
+        new._hold(values, *_unpacked(keys), keys)
+        return new
+
+    def at_least(self, logit: float) -> int:
+        """Return how many tokens have this logit, a finite one, or a larger one."""
+        # The ranked logits fall, searchsorted wants them to rise.
+        rising = self._ranked.numpy()[::-1]
+        return len(rising) - int(np.searchsorted(rising, rising.dtype.type(logit)))
 
     def distribution(self, params: SamplingParams, top: int = 30) -> Distribution:
         """Return the distribution under ``params``, with the ``top`` most probable tokens of the model as rows.
 
         Raises ``ValueError`` for params with a penalty or a callable stage, which may reorder the tokens.
         """
-        if top < 0:
-            raise ValueError(f"top must be a whole number ≥ 0, got {top}")
-        kept, temperature = self._cut(params)
-        model, after = self._at(1.0), self._at(temperature)
+        kept, final, entropy = self.after(params, top)
+        model = self._at(1.0)
         raw = model.weights[:top] / model.mass[-1]
-        final = np.zeros_like(raw)
-        final[:kept] = after.weights[: min(kept, top)] / after.mass[kept - 1]
-        rows = map(Row, self.token_ids[:top].tolist(), raw.tolist(), final.tolist())
+        rows = map(Row, self.token_ids[:top].tolist(), raw.tolist(), final + [0.0] * (len(raw) - len(final)))
         return Distribution(
             kept=kept,
             kept_mass=float(model.mass[kept - 1] / model.mass[-1]),
-            entropy=BeforeAfter(model.entropy(len(model.mass)), after.entropy(kept)),
+            entropy=BeforeAfter(model.entropy(len(model.mass)), entropy),
             rows=list(rows),
         )
+
+    def after(self, params: SamplingParams, top: int = 30) -> tuple[int, list[float], float]:
+        """Return how many tokens are kept, the probabilities of the first ``top`` of these, and the entropy in nats.
+
+        Raises what ``distribution`` raises.
+        """
+        if top < 0:
+            raise ValueError(f"top must be a whole number ≥ 0, got {top}")
+        kept, temperature = self._cut(params)
+        sums = self._at(temperature)
+        final = sums.weights[: min(kept, top)] / sums.mass[kept - 1]
+        return kept, final.tolist(), sums.entropy(kept)
 
     def _cut(self, params: SamplingParams) -> tuple[int, float]:
         """Return how many tokens stay, and the temperature that their probabilities have."""
@@ -359,22 +407,49 @@ class RankedLogits:
         return kept, temperature
 
 
-def _ranking(logits: Float[Tensor, " d_vocab"]) -> Int[Tensor, " d_vocab"]:
-    """Return all token ids, the largest logit first, the lowest id first among equals: a stable sort.
+def _sorted_keys(logits: Float[Tensor, " n"], ids: Int[Tensor, " n"]) -> np.ndarray:
+    """Return one whole number for each token, rising: first the largest logit, the lowest id first among equals.
 
-    A float32 and an id fit into one whole number each, and numpy sorts these ten times as fast as torch sorts stably.
+    A float32 and an id fit into one int64, and numpy sorts these ten times as fast as torch sorts stably.
     """
-    if logits.dtype != torch.float32:
-        return logits.argsort(descending=True, stable=True)
     bits = (logits + 0.0).numpy().view(np.int32)  # −0.0 becomes 0.0, its equal
-    rising = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # the bits of a negative float fall as it rises
-    keys = np.left_shift(~rising, 32, dtype=np.int64) | np.arange(len(bits))
+    keys = np.left_shift(~_rising(bits), 32, dtype=np.int64) | ids.numpy()
     keys.sort()
-    return torch.from_numpy(keys & 0xFFFFFFFF)
+    return keys
+
+
+def _unpacked(keys: np.ndarray) -> tuple[np.ndarray, Float[Tensor, " n"]]:
+    """Return the token ids that keys hold, and the logits."""
+    bits = _rising(~(keys >> 32).astype(np.int32))
+    return keys & 0xFFFFFFFF, torch.from_numpy(bits.view(np.float32))
+
+
+def _rising(bits: np.ndarray) -> np.ndarray:
+    """Return the bits of float32 numbers as int32 in the same order, or take them back: those of a negative float fall
+    as it rises."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+def _merged(keys: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Return rising keys without the old ones, which are among them, and with the new ones."""
+    rest = np.delete(keys, np.searchsorted(keys, old))
+    return np.insert(rest, np.searchsorted(rest, new), new)
+
+
+def _check_ids(ids: Tensor, d_vocab: int) -> Int[Tensor, " n"]:
+    """Return ids of tokens, each at most once, as int64 on the host, or raise ``ValueError``."""
+    if ids.ndim != 1 or ids.is_floating_point():
+        raise ValueError(f"ids must be integers of shape (n,), got {ids.dtype} {tuple(ids.shape)}")
+    ids = ids.long().cpu()
+    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < d_vocab:
+        raise ValueError(f"ids must be in 0 … {d_vocab - 1}, got {int(ids.min())} … {int(ids.max())}")
+    if len(ids.unique()) < len(ids):
+        raise ValueError("ids must hold each token at most once, got one twice")
+    return ids
 
 
 def _cumulate(ranked: Tensor, temperature: float) -> _Cumulated:
-    scaled = apply_temperature(ranked, temperature)
+    scaled = ranked if temperature == 1 else scaled_by(ranked, temperature)
     exponents = scaled - scaled[0]
     weights = exponents.exp()
     # An exponent of −inf (a tiny T) has weight 0; clamped, their product is 0 and not NaN.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lmhead_course import ORDERS, RankedLogits, SamplingParams, process_logits
 from tests import oracle
 from tests.oracle import kept_ids
-from tests.strategies import batches, sampling_params
+from tests.strategies import batches, eighths, sampling_params
 from tests.typecheck import refused
 
 INF = math.inf
@@ -180,3 +180,72 @@ def test_a_ranking_that_is_no_longer_used_is_freed_at_once():
 def test_a_negative_number_of_rows_is_refused():
     with pytest.raises(ValueError, match=r"^top must be .* got -1"):
         RankedLogits(TOY).distribution(SamplingParams(), top=-1)
+
+
+@st.composite
+def replacements(draw, row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Some of a row's ids, none or all, in any order, and new logits for them, which leave one above −inf."""
+    ids = draw(st.permutations(range(len(row))))[: draw(st.integers(0, len(row)))]
+    logits = draw(st.lists(eighths(-12, 12) | st.just(-INF), min_size=len(ids), max_size=len(ids)))
+    ids, logits = torch.tensor(ids, dtype=torch.long), torch.tensor(logits, dtype=row.dtype)
+    assume(row.index_put((ids,), logits).isfinite().any())
+    return ids, logits
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@settings(max_examples=150)
+@given(batches(), sampling_params(penalties=False), st.data())
+def test_a_ranking_with_replaced_logits_is_that_of_the_new_row(dtype, logits, params, data):
+    row = logits[0].to(dtype)
+    ranked = RankedLogits(row)
+    for _ in range(2):  # a replaced ranking can be replaced in too
+        ids, new = data.draw(replacements(row))
+        row = row.index_put((ids,), new)
+        ranked = ranked.replaced(ids, new)
+        assert ranked.token_ids.tolist() == RankedLogits(row).token_ids.tolist()
+        assert ranked.distribution(params) == RankedLogits(row).distribution(params)
+
+
+def test_replaced_logits_rank_like_a_new_row_over_a_whole_vocabulary():
+    generator = torch.Generator().manual_seed(0)
+    row = 3 * torch.randn(30_000, generator=generator)
+    ids = torch.randperm(30_000, generator=generator)[:500]
+    new = row[ids] - 2
+    check_equal(
+        RankedLogits(row).replaced(ids, new), row.index_put((ids,), new), SamplingParams(0.8, top_p=0.9), 30
+    )
+
+
+def test_replacing_leaves_the_ranking_it_starts_from_as_it_was():
+    ranked = RankedLogits(TOY)
+    before = ranked.distribution(SamplingParams())
+    ranked.replaced(torch.tensor([2, 0]), torch.tensor([-1.0, -INF]))
+    assert ranked.distribution(SamplingParams()) == before
+    assert torch.equal(ranked.logits, TOY)
+    assert (
+        ranked.replaced(torch.tensor([], dtype=torch.long), torch.tensor([])).distribution(SamplingParams())
+        == before
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "ids", "logits", "words"),
+    [
+        ("ids", [1, 1], [0.0, 0.0], ("twice",)),
+        ("ids", [-1], [0.0], ("0 … 4", "-1")),
+        ("ids", [0, 5], [0.0, 0.0], ("0 … 4", "5")),
+        ("ids", [0.0], [0.0], ("integers", "float32")),
+        ("ids", [[0]], [[0.0]], ("(n,)", "(1, 1)")),
+        ("logits", [0, 1], [0.0], ("(2,)", "(1,)")),
+        ("logits", [0], [math.nan], ("NaN",)),
+        ("logits", [0, 1, 2, 3, 4], [-INF] * 5, ("all −inf",)),
+    ],
+)
+def test_what_cannot_be_replaced_is_refused(name, ids, logits, words):
+    with refused(name, *words):
+        RankedLogits(TOY).replaced(torch.tensor(ids), torch.tensor(logits))
+
+
+@pytest.mark.parametrize(("logit", "count"), [(4.0, 0), (3.8, 1), (1.5, 3), (1.4, 3), (-9.0, 5)])
+def test_tokens_with_at_least_a_logit_are_counted(logit, count):
+    assert RankedLogits(torch.cat([TOY, torch.tensor([-INF])])).at_least(logit) == count

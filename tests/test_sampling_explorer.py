@@ -2,17 +2,20 @@
 
 import threading
 import time
+from dataclasses import astuple
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lmhead_course import SamplingExplorer, SamplingParams, process_logits
+from lmhead_course import ORDERS, SamplingExplorer, SamplingParams, process_logits
 from lmhead_course.explorers.context import WINDOW, Context
+from lmhead_course.explorers.sampling_view import view_of_processed, view_of_reranked, view_of_settings
 from lmhead_course.explorers.token_table import percent
-from tests.strategies import quick, sampling_params
+from tests import oracle
+from tests.strategies import batches, quick, sampling_params
 from tests.tiny_lm import TinyLM, letters
 from tests.typecheck import refused
 
@@ -107,6 +110,64 @@ def test_penalties_count_the_prompt_and_what_was_drawn(params, draws):
     logits = lm.step(torch.tensor([ids]))[0][0]
     assert explorer.error == ""
     assert_shows(explorer, logits, params, prompt=ids[:4], generated=ids[4:])
+
+
+@settings(max_examples=200)
+@given(
+    batches(wide=1), sampling_params(), st.data(), st.integers(0, 12)
+)  # few logits: penalties make many equal
+def test_moving_only_the_tokens_of_the_text_shows_what_the_whole_pipeline_shows(batch, params, data, top):
+    row = batch[0]
+    prompt, drawn = (tuple(data.draw(st.lists(st.integers(0, len(row) - 1), max_size=6))) for _ in range(2))
+    context = Context(row, prompt_ids=prompt, generated=drawn)
+    assume(oracle.process(row.tolist(), params, prompt, drawn).margin > 1e-6)
+    same_view(context, params, top)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_so_it_does_over_a_whole_vocabulary(seed):
+    generator = torch.Generator().manual_seed(seed)
+    draw = torch.rand(5, generator=generator).tolist()
+    filters = {"top_k": (0, 20, 4000)[seed % 3], "top_p": 1 - 0.5 * draw[0], "min_p": 0.01 * draw[1]}
+    penalties = {
+        "repetition_penalty": 0.5 + 2 * draw[2],
+        "presence_penalty": draw[3],
+        "frequency_penalty": -0.3,
+    }
+    ids = torch.randint(30_000, (300,), generator=generator).tolist()
+    context = Context(
+        3 * torch.randn(30_000, generator=generator), prompt_ids=tuple(ids[:250]), generated=tuple(ids[200:])
+    )
+    for order in ORDERS:
+        same_view(context, SamplingParams(0.5 + draw[4], **filters, **penalties, order=order), top=30)
+
+
+@pytest.mark.parametrize(("top", "shown"), [(1, [1]), (2, [1, 0]), (3, [1, 0, 2])])
+def test_tokens_that_a_penalty_makes_equal_are_shown_in_the_models_order(top, shown):
+    context = Context(torch.tensor([1.0, 2.0, 0.0]), generated=(1,))
+    view = view_of_reranked(context, SamplingParams(presence_penalty=1.0), str, top)
+    assert [row.token_id for row in view.rows] == shown
+
+
+def test_a_penalty_behind_a_cut_brings_no_other_token_in():
+    context = Context(torch.tensor([3.0, 2.0, 1.0]), generated=(0,))
+    params = SamplingParams(top_k=1, presence_penalty=5.0, order=("top_k", "presence_penalty"))
+    view = view_of_settings(context, params, str, 3)
+    assert [row.token_id for row in view.rows if row.kept] == [0]
+
+
+def same_view(context, params, top):
+    """Hold the quick view against that of all logits after every stage."""
+    processed = process_logits(context.logits, params, **context.ids)
+    expected = view_of_processed(context, processed, params, str, top)
+    view = view_of_reranked(context, params, str, top)
+    assert [astuple(row)[:3] for row in view.rows] == [astuple(row)[:3] for row in expected.rows]
+    for quick_row, row in zip(view.rows, expected.rows, strict=True):
+        assert quick_row.kept == row.kept
+        assert (quick_row.raw, quick_row.final) == pytest.approx((row.raw, row.final), rel=1e-5, abs=1e-7)
+    assert (view.params, view.d_vocab, view.kept) == (params, expected.d_vocab, expected.kept)
+    for name in ("kept_mass", "hidden_mass", "bits_before", "bits_after"):
+        assert getattr(view, name) == pytest.approx(getattr(expected, name), abs=2e-5)
 
 
 @quick

@@ -20,11 +20,9 @@ from .controls import SamplingControls
 from .explorer import Explorer
 from .learner import LearnerError, run_process
 from .prompt_box import PromptBox
-from .sampling_view import Draw, SamplingView, TokenRow, draw_token, view_of_processed, view_of_ranked
+from .sampling_view import Draw, SamplingView, TokenRow, draw_token, view_of_processed, view_of_settings
 from .token_table import TokenTable, percent
 
-# A temperature or a cut keeps the tokens in the model's order, so one ranking serves them all.
-_KEEP_ORDER = {"temperature", "top_k", "top_p", "min_p"}
 NOTHING_TO_COUNT = "Presence and frequency count drawn tokens, and none is drawn yet: press sample."
 
 
@@ -93,8 +91,8 @@ class SamplingExplorer(Explorer):
         context = self._context
         if context is None:
             raise ValueError(self._trouble)
-        if self._process is None and _KEEP_ORDER.issuperset(params.stages):
-            return view_of_ranked(context, params, self._label, self._top)
+        if self._process is None:
+            return view_of_settings(context, params, self._label, self._top)
         processed, remark = self._processed(context, params)
         view = view_of_processed(context, processed, params, self._label, self._top)
         return replace(view, remark=remark)

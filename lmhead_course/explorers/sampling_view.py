@@ -2,17 +2,24 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import dropwhile
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..sampling import SamplingParams, sample
+from ..sampling import RankedLogits, SamplingParams, process_logits, sample
 from ..selection import largest
 from ..softmax import entropy, softmax
 from .context import Context
 from .token_table import bar_scale, percent, quoted
+
+# A temperature or a cut keeps the tokens in the model's order, so one ranking serves them all.
+_KEEP_ORDER = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+# A penalty moves the tokens of the text, and leaves all others in their order.
+_PENALTIES = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,18 @@ def _count(number: float) -> str:
     return f"{number:,.1f}" if number < 1000 else f"{number:,.0f}"
 
 
+def view_of_settings(
+    context: Context, params: SamplingParams, label: Callable[[int], str], top: int
+) -> SamplingView:
+    """Return the view of our own pipeline with these settings, by the quickest way that leads to it."""
+    if _KEEP_ORDER.keys() >= set(params.stages):
+        return view_of_ranked(context, params, label, top)
+    if _KEEP_ORDER.keys() >= set(dropwhile(_PENALTIES.__contains__, params.stages)):
+        return view_of_reranked(context, params, label, top)
+    processed = process_logits(context.logits, params, **context.ids)
+    return view_of_processed(context, processed, params, label, top)
+
+
 def view_of_ranked(
     context: Context, params: SamplingParams, label: Callable[[int], str], top: int
 ) -> SamplingView:
@@ -137,6 +156,69 @@ def view_of_ranked(
         bits_before=_bits(d.entropy.before),
         bits_after=_bits(d.entropy.after),
     )
+
+
+def view_of_reranked(
+    context: Context, params: SamplingParams, label: Callable[[int], str], top: int
+) -> SamplingView:
+    """Return the view of penalties, followed by settings that do not reorder the tokens.
+
+    It is that of ``view_of_processed``, without a pass of every stage over the vocabulary: the tokens of the text are
+    moved to their new places in the model's ranking.
+    """
+    ranked = context.ranked.replaced(*_penalised(context, params))
+    kept, final, entropy_after = ranked.after(replace(params, **_PENALTIES), top)
+    ids = _kept_ids(context, ranked, len(final), kept)
+    ids += _dropped_ids(context, set(ids), top)
+    final += [0.0] * (len(ids) - len(final))
+    raw = context.probabilities.numpy()[ids].tolist()
+    rows = tuple(
+        TokenRow(rank, token, label(token), before, chance, rank <= kept)
+        for rank, (token, before, chance) in enumerate(zip(ids, raw, final, strict=True), start=1)
+    )
+    return SamplingView(
+        params=params,
+        rows=rows,
+        d_vocab=ranked.d_vocab,
+        kept=kept,
+        kept_mass=_mass_of_first(context, ranked.token_ids, kept),
+        hidden_mass=_rest(rows),
+        bits_before=_bits(context.ranked.distribution(SamplingParams(), top=0).entropy.before),
+        bits_after=_bits(entropy_after),
+    )
+
+
+def _penalised(context: Context, params: SamplingParams) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
+    """Return the tokens of the text, each once, and their logits after the penalties."""
+    # The best token is one of them, so that there is always one, and one above −inf: else no row of logits.
+    ids = torch.cat([*context.ids.values(), torch.from_numpy(context.ranked.token_ids[:1])]).unique()
+    places = {name: torch.searchsorted(ids, counted) for name, counted in context.ids.items()}
+    return ids, process_logits(context.logits[ids], replace(params, **_KEEP_ORDER), **places)
+
+
+def _kept_ids(context: Context, ranked: RankedLogits, count: int, kept: int) -> list[int]:
+    """Return the first ``count`` of the kept tokens, those that the settings made equal in the model's order."""
+    if count == 0:
+        return []
+    last = float(ranked.logits[ranked.token_ids[count - 1]])
+    ids = ranked.token_ids[: min(kept, ranked.at_least(last))]
+    falling = [-logits[torch.from_numpy(ids)].numpy() for logits in (context.logits, ranked.logits)]
+    return ids[np.lexsort((ids, *falling))][:count].tolist()
+
+
+def _dropped_ids(context: Context, kept: set[int], top: int) -> list[int]:
+    """Return the dropped tokens that stand behind the kept ones, as many as fill up ``top`` rows."""
+    # The model's first ``top`` tokens hold enough of them, for at most len(kept) of these are kept.
+    dropped = [token for token in context.ranked.token_ids[:top].tolist() if token not in kept]
+    return dropped[: top - len(kept)]
+
+
+def _mass_of_first(context: Context, token_ids: np.ndarray, kept: int) -> float:
+    """Return the model's own probability of the first of all tokens, added up over the fewer: these, or the rest."""
+    few = kept <= len(token_ids) // 2
+    part = torch.from_numpy(token_ids[:kept] if few else token_ids[kept:])
+    mass = float(context.probabilities[part].sum(dtype=torch.float64))
+    return mass if few else 1.0 - mass
 
 
 def view_of_processed(
