@@ -2,7 +2,8 @@
 
 Both sides start from one row of float32 logits and end with the 30 most probable tokens as Python numbers. The
 peer's side is the chain that transformers' ``generate`` builds for the same settings, a softmax and a top-30; ours
-returns the probabilities before and after, the kept count and mass, and both entropies as well.
+returns the probabilities before and after, the kept count and mass, and both entropies as well. A penalty changes the
+order of tokens; there the peer is the same view with everything sorted anew, by a stable sort of torch.
 
 Run ``python -m benchmarks.sliders``.
 """
@@ -13,7 +14,9 @@ from itertools import count
 import torch
 
 from benchmarks.timing import Timing, paired
-from lmhead_course import RankedLogits, SamplingParams
+from lmhead_course import RankedLogits, SamplingParams, process_logits
+from lmhead_course.explorers.context import Context
+from lmhead_course.explorers.sampling_view import view_of_settings
 
 GOALS = {49_152: 50, 262_144: 100}
 """How many times faster a move of a slider at T = 1, p = 0.9 shall be, by the number of tokens."""
@@ -22,7 +25,8 @@ DRAG = "p dragged, 10 moves in a row"
 ALONE = "p moved once, caches cold"
 NEW_TEMPERATURE = "a temperature not seen before"
 NEW_PROMPT = "a new prompt: rank, then show"
-MOVES = {DRAG: 10, ALONE: 1, NEW_TEMPERATURE: 10, NEW_PROMPT: 1}
+PENALTY = "a penalty moved: sorted anew?"
+MOVES = {DRAG: 10, ALONE: 1, NEW_TEMPERATURE: 10, NEW_PROMPT: 1, PENALTY: 10}
 """How many moves each side makes before it is the other's turn. After the other's turn the processor's caches hold
 the other's data and code, which costs a side that is done in microseconds more than the work itself."""
 
@@ -47,6 +51,34 @@ def peer(logits: torch.Tensor, temperature: float = 1.0, p: float = P) -> list:
     return list(zip(ids.tolist(), values.tolist(), strict=True))
 
 
+def sorted_anew(context: Context, params: SamplingParams) -> tuple:
+    """Return what a slider shows for a penalty and top-p, with the whole row penalised, sorted and summed up."""
+    penalty = SamplingParams(repetition_penalty=params.repetition_penalty)
+    ranked, ids = process_logits(context.logits, penalty, **context.ids).sort(descending=True, stable=True)
+    exponents = ranked - ranked[0]
+    weights = exponents.exp()
+    mass, moment = (x.cumsum(0, dtype=torch.float64) for x in (weights, weights * exponents))
+    kept = int(torch.searchsorted(mass, params.top_p * mass[-1])) + 1
+    raw, entropy = context.probabilities, mass[kept - 1].log() - moment[kept - 1] / mass[kept - 1]
+    columns = ids[:TOP], raw[ids[:TOP]], weights[:TOP] / mass[kept - 1]
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+    return kept, float(raw[ids[:kept]].sum(dtype=torch.float64)), float(entropy), rows
+
+
+def penalty_moves(logits: torch.Tensor) -> tuple[Callable, Callable]:
+    """Return our way and sorting anew for a penalty that moves, behind a text of 20 tokens."""
+    context = Context(logits, prompt_ids=tuple(range(1000, 1020)), generated=(5, 7, 9))
+    mine, theirs = ((1 + (step % 64 + 1) / 128 for step in count(1)) for _ in range(2))
+
+    def params(penalty: float) -> SamplingParams:
+        return SamplingParams(repetition_penalty=penalty, top_p=P)
+
+    return (
+        lambda: view_of_settings(context, params(next(mine)), str, TOP),
+        lambda: sorted_anew(context, params(next(theirs))),
+    )
+
+
 def cases(logits: torch.Tensor) -> dict[str, tuple[Callable, Callable]]:
     """Return, by the row's name, our way and the peer's."""
     ranked = RankedLogits(logits)
@@ -63,6 +95,7 @@ def cases(logits: torch.Tensor) -> dict[str, tuple[Callable, Callable]]:
         ALONE: dragged,
         NEW_TEMPERATURE: (lambda: move(ranked, next(mine)), lambda: peer(logits, next(theirs))),
         NEW_PROMPT: (lambda: move(RankedLogits(logits)), lambda: peer(logits)),
+        PENALTY: penalty_moves(logits),
     }
 
 
@@ -83,7 +116,7 @@ def main():
     """Print every row at every vocabulary size."""
     print(f"One slider update: the top {TOP} of V tokens at p around {P}; T = 1 unless said; one thread.")
     print("Medians for one move in ms: CPU time (wall time); the ratio is of CPU times.\n")
-    print(f"{'V':>8}  {'what changed':<31}{'lmhead_course':>18}{'transformers':>18}{'ratio':>8}  goal")
+    print(f"{'V':>8}  {'what changed':<31}{'lmhead_course':>18}{'the peer':>18}{'ratio':>8}  goal")
     for d_vocab, goal in GOALS.items():
         for row in MOVES:
             ours, theirs = measure(d_vocab, row)
