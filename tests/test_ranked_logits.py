@@ -134,6 +134,13 @@ def test_the_callers_logits_are_neither_changed_nor_needed_any_more():
     assert ranked.distribution(SamplingParams(0.8)).rows[0].token_id == 2
 
 
+def test_tokens_are_replaced_among_the_logits_that_were_ranked_whatever_became_of_the_callers_tensor():
+    logits = TOY.clone()
+    ranked = RankedLogits(logits)
+    logits.fill_(0)
+    assert ranked.replaced(torch.tensor([3]), torch.tensor([9.0])).token_ids.tolist() == [3, 2, 0, 1, 4]
+
+
 def test_logits_that_want_a_gradient_or_come_from_inference_mode_can_be_ranked():
     expected = RankedLogits(TOY).distribution(SamplingParams(0.7, top_p=0.9))
     with torch.inference_mode():
