@@ -77,6 +77,24 @@ def test_equal_logits_are_ranked_by_id():
     assert [row.token_id for row in ranked.distribution(SamplingParams()).rows] == [4, 1, 2, 3, 0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_many_equal_logits_are_ranked_by_id_too(dtype):
+    logits = torch.arange(1000).remainder(3).to(dtype)
+    expected = [token for value in (2, 1, 0) for token in range(value, 1000, 3)]
+    assert RankedLogits(logits).token_ids.tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int64])
+def test_the_logits_that_replace_others_may_have_any_dtype(dtype):
+    replaced = RankedLogits(TOY).replaced(torch.tensor([3, 2]), torch.tensor([9, 1], dtype=dtype))
+    assert replaced.token_ids.tolist() == [3, 0, 1, 4, 2]
+
+
+def test_the_logits_that_replace_others_may_want_a_gradient():
+    new = torch.tensor([9.0], requires_grad=True)
+    assert RankedLogits(TOY).replaced(torch.tensor([3]), new).token_ids.tolist() == [3, 2, 0, 1, 4]
+
+
 def test_the_rows_of_the_toy_hold_its_printed_percentages():
     rows = RankedLogits(TOY).distribution(SamplingParams(top_k=3)).rows
     assert [row.token_id for row in rows] == [2, 0, 1, 4, 3]
