@@ -90,6 +90,12 @@ def test_the_logits_that_replace_others_may_have_any_dtype(dtype):
     assert replaced.token_ids.tolist() == [3, 0, 1, 4, 2]
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_the_ids_of_tokens_to_replace_may_have_any_integer_dtype(dtype):
+    replaced = RankedLogits(TOY).replaced(torch.tensor([3, 2], dtype=dtype), torch.tensor([9.0, 1.0]))
+    assert replaced.token_ids.tolist() == [3, 0, 1, 4, 2]
+
+
 def test_the_logits_that_replace_others_may_want_a_gradient():
     new = torch.tensor([9.0], requires_grad=True)
     assert RankedLogits(TOY).replaced(torch.tensor([3]), new).token_ids.tolist() == [3, 2, 0, 1, 4]
@@ -260,6 +266,7 @@ def test_replacing_leaves_the_ranking_it_starts_from_as_it_was():
         ("ids", [-1], [0.0], ("0 … 4", "-1")),
         ("ids", [0, 5], [0.0, 0.0], ("0 … 4", "5")),
         ("ids", [0.0], [0.0], ("integers", "float32")),
+        ("ids", [True], [0.0], ("integers", "bool")),
         ("ids", [[0]], [[0.0]], ("(n,)", "(1, 1)")),
         ("logits", [0, 1], [0.0], ("(2,)", "(1,)")),
         ("logits", [0], [math.nan], ("NaN",)),
