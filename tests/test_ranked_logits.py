@@ -90,10 +90,16 @@ def test_the_logits_that_replace_others_may_have_any_dtype(dtype):
     assert replaced.token_ids.tolist() == [3, 0, 1, 4, 2]
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32])
 def test_the_ids_of_tokens_to_replace_may_have_any_integer_dtype(dtype):
     replaced = RankedLogits(TOY).replaced(torch.tensor([3, 2], dtype=dtype), torch.tensor([9.0, 1.0]))
     assert replaced.token_ids.tolist() == [3, 0, 1, 4, 2]
+
+
+@pytest.mark.parametrize("ids", [[-1, 3], [3, -1], [3, 5]])
+def test_an_id_outside_the_vocabulary_is_not_replaced_also_beside_one_inside(ids):
+    with refused("ids", "0 … 4", min(ids), max(ids)):
+        RankedLogits(TOY).replaced(torch.tensor(ids), torch.zeros(2))
 
 
 def test_the_logits_that_replace_others_may_want_a_gradient():
