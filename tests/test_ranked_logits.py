@@ -107,6 +107,16 @@ def test_the_logits_that_replace_others_may_want_a_gradient():
     assert RankedLogits(TOY).replaced(torch.tensor([3]), new).token_ids.tolist() == [3, 2, 0, 1, 4]
 
 
+def test_the_nucleus_is_not_moved_by_the_rounding_of_long_sums():
+    # Near 1 the steps of float32 are two of these tokens or more.
+    logits = torch.full((100_000,), math.log(2.5e-8))
+    logits[0] = 0
+    weights, ranked = logits.double().exp(), RankedLogits(logits)
+    for kept in range(50_001, 50_006):
+        p = (weights[: kept - 1].sum() + weights[-1] / 2) / weights.sum()
+        assert ranked.distribution(SamplingParams(top_p=p.item()), top=0).kept == kept
+
+
 def test_the_rows_of_the_toy_hold_its_printed_percentages():
     rows = RankedLogits(TOY).distribution(SamplingParams(top_k=3)).rows
     assert [row.token_id for row in rows] == [2, 0, 1, 4, 3]
