@@ -134,7 +134,12 @@ class Attention(nn.Module):
         heads = heads.view(*x.shape[:2], -1, self.d_head).transpose(1, 2)  # (batch, head, n, d_head)
         turned, v = rotate(heads[:, : -self.n_kv_heads], *rotary), heads[:, -self.n_kv_heads :]
         q, k = turned[:, : self.n_heads], turned[:, self.n_heads :]
-        if past is not None:
+        if past is None:
+            k, v = (
+                k.clone(),
+                v.clone(),
+            )  # a view would keep the queries in memory too, for as long as the cache
+        else:
             k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
         causal = seen is None and q.shape[2] > 1  # one more token may look at everything before it
         fetched = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=causal, enable_gqa=True)

@@ -63,8 +63,8 @@ def linear_cross_entropy(
     for one factor, so the gradients are formed in the forward pass, from a few hidden states' logits at a time. For
     "none", for half precision and without gradients, ln Σ exp is gathered tile by tile (``online_normaliser`` does
     the same), and the backward pass computes each tile again. Cost: 6 · d_model · d_vocab FLOPs a hidden state, as
-    for the naive way, and in the second case 8; memory beyond the gradients: a quarter of the weight, or one tile. A
-    backward pass from another number than the loss itself, as in loss / 4, copies the gradients once.
+    for the naive way, and 8 where tiles are computed again; memory beyond the gradients: a quarter of the weight, or
+    one tile. A second backward pass through a kept graph forms the gradients anew.
 
     Raises as ``cross_entropy`` does, and for shapes that do not fit. Sources: Wijmans et al. 2024 (arXiv:2411.09009)
     for tiles computed twice, Hsu et al. 2024 (arXiv:2410.10989) for gradients in the forward pass.
@@ -92,38 +92,48 @@ class _FusedCrossEntropy(torch.autograd.Function):
     """The sum or mean of the losses, and its gradients, formed while the logits are at hand."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, targets, counted, smoothing, reduction):
-        """Reduce, over the rows that count, lse − (1 − ε) · target's logit − ε · mean logit."""
-        grads = _Grads(ctx.needs_input_grad, hidden, weight, bias)
-        losses = hidden.new_zeros(len(hidden))
-        factor = counted.sum().to(hidden.dtype).reciprocal() if reduction == "mean" else 1.0
-        scale = torch.zeros_like(losses).masked_fill_(counted, factor)
-        for tile in _tiles(hidden, weight, bias, _height(hidden, weight), len(weight)):
-            rows, logits = tile.rows, tile.logits
-            place = targets[rows, None]
-            losses[rows] = -(1 - smoothing) * logits.gather(1, place)[:, 0]
-            if smoothing:
-                losses[rows] -= smoothing * logits.mean(dim=1)
-            peak = logits.amax(dim=1)
-            peak = peak.masked_fill(peak.isneginf(), 0.0)  # −inf − (−inf) would be NaN
-            total = logits.sub_(peak[:, None]).exp_().sum(dim=1)
-            losses[rows] += peak + total.log()
-            share = scale[rows, None]
-            error = logits.mul_(share / total[:, None]).scatter_add_(1, place, (smoothing - 1) * share)
-            if smoothing:
-                error -= smoothing / len(weight) * share
-            grads.add(tile, error)
-        ctx.save_for_backward(*grads.result())
-        return losses.masked_fill_(~counted, 0.0).sum() * factor
+    def forward(ctx, hidden, weight, bias, targets, counted, *how):
+        """Return the loss, and keep the gradients."""
+        inputs = hidden, weight, bias, targets, counted
+        loss, ctx.grads = _loss_and_gradients(ctx.needs_input_grad, *inputs, *how)
+        ctx.save_for_backward(*inputs)
+        ctx.how = how
+        return loss
 
     @staticmethod
     def backward(ctx, upstream):
         """Return the gradients, times ``upstream``."""
         _only_once()
-        grads = ctx.saved_tensors
+        inputs, grads, ctx.grads = ctx.saved_tensors, ctx.grads, None
+        if grads is None:  # the graph was kept, and its gradients were given away the first time
+            _, grads = _loss_and_gradients(ctx.needs_input_grad, *inputs, *ctx.how)
         if upstream != 1:
-            grads = (None if grad is None else grad * upstream for grad in grads)
+            grads = [None if grad is None else grad.mul_(upstream) for grad in grads]
         return *grads, None, None, None, None
+
+
+def _loss_and_gradients(wanted, hidden, weight, bias, targets, counted, smoothing, reduction):
+    """Return the reduced loss, lse − (1 − ε) · target's logit − ε · mean logit over the rows that count, and the
+    gradients that are ``wanted``, None for the others."""
+    grads = _Grads(wanted, hidden, weight, bias)
+    losses = hidden.new_zeros(len(hidden))
+    factor = counted.sum().to(hidden.dtype).reciprocal() if reduction == "mean" else 1.0
+    scale = torch.zeros_like(losses).masked_fill_(counted, factor)
+    for tile in _tiles(hidden, weight, bias, _height(hidden, weight), len(weight)):
+        rows, logits = tile.rows, tile.logits
+        place, share = targets[rows, None], scale[rows, None]
+        losses[rows] = -(1 - smoothing) * logits.gather(1, place)[:, 0]
+        if smoothing:
+            losses[rows] -= smoothing * logits.mean(dim=1)
+        peak = logits.amax(dim=1)
+        peak = peak.masked_fill(peak.isneginf(), 0.0)  # −inf − (−inf) would be NaN
+        total = logits.sub_(peak[:, None]).exp_().sum(dim=1)
+        losses[rows] += peak + total.log()
+        error = logits.mul_(share / total[:, None]).scatter_add_(1, place, (smoothing - 1) * share)
+        if smoothing:
+            error -= smoothing / len(weight) * share
+        grads.add(tile, error)
+    return losses.masked_fill_(~counted, 0.0).sum() * factor, list(grads.result())
 
 
 class _Tile(NamedTuple):

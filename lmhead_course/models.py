@@ -83,8 +83,8 @@ class LanguageModel:
         """Return the normed residual stream, which the head reads."""
         return self.body.norm(hidden)
 
-    # no_grad and not inference_mode in all that follows: it is as fast here, and an inference tensor could neither be
-    # changed in place nor differentiated by the learner who gets it. Grad mode belongs to the thread, and a widget's
+    # no_grad and not inference_mode in all that follows: an inference tensor could neither be changed in place nor
+    # differentiated by the learner who gets it. Grad mode belongs to the thread, and a widget's
     # callback may run on any, so each method enters it by itself.
 
     @torch.no_grad()

@@ -81,7 +81,7 @@ _NEUTRAL = {field.name: field.default for field in fields(SamplingParams) if fie
 
 
 def _is_set(params: SamplingParams, name: str) -> bool:
-    return getattr(params, name) != _NEUTRAL[name]
+    return bool(getattr(params, name) != _NEUTRAL[name])
 
 
 def _check_order(params: SamplingParams) -> None:
@@ -150,9 +150,10 @@ def _run_on_values(
     After a top-k the other stages need only see k tokens: in the order of their ids, all rules are the same for them.
     """
     ids = None
-    for first, temperature in ((("top_k",), 1.0), (("temperature", "top_k"), params.temperature)):
+    k, t = int(params.top_k), float(params.temperature)
+    for first, temperature in ((("top_k",), 1.0), (("temperature", "top_k"), t)):
         n = len(first)
-        if stages[:n] == first and (picked := pick_top_k(values, params.top_k, temperature)) is not None:
+        if stages[:n] == first and (picked := pick_top_k(values, k, temperature)) is not None:
             (values, ids), stages = picked, stages[n:]
     for stage in stages:
         values = _run_named(stage, values, params)
@@ -162,7 +163,8 @@ def _run_on_values(
 def _run_named(
     name: str, logits: Tensor, params: SamplingParams, prompt: TokenIds = None, generated: TokenIds = None
 ) -> Tensor:
-    value = getattr(params, name)
+    # Any real number passes the check of settings, and not each can be multiplied with a tensor.
+    value = (int if name == "top_k" else float)(getattr(params, name))
     match name:
         case "temperature":
             return scaled_by(logits, value)
@@ -188,7 +190,7 @@ def _run_callable(stage: Callable, logits: Tensor, prompt: TokenIds, generated: 
         got = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
         raise ValueError(f"stage {name} must return a tensor of shape {tuple(logits.shape)}, got {got}")
     try:
-        return check_logits(result)
+        return check_logits(result.clone())  # the stage may keep its tensor, and change it later
     except ValueError as error:
         raise ValueError(f"stage {name} returned what has no softmax: {error}") from None
 
@@ -438,7 +440,7 @@ def _merged(keys: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 def _check_ids(ids: Tensor, d_vocab: int) -> Int[Tensor, " n"]:
     """Return ids of tokens, each at most once, as int64 on the host, or raise ``ValueError``."""
-    if ids.ndim != 1 or ids.is_floating_point():
+    if ids.ndim != 1 or ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
         raise ValueError(f"ids must be integers of shape (n,), got {ids.dtype} {tuple(ids.shape)}")
     ids = ids.long().cpu()
     if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < d_vocab:

@@ -21,7 +21,8 @@ def exact_dtype(where: Tensor | torch.device) -> torch.dtype:
 def largest(
     logits: Float[Tensor, "*batch n"], k: int
 ) -> tuple[Float[Tensor, "*batch k"], Int[Tensor, "*batch k"]]:
-    """Return the ``k`` ≤ n largest values of each row, falling, and their indices; any of equal ones may come.
+    """Return the ``k`` ≤ n largest values of each row, falling, and their indices; any of equal ones may come, and
+    where a value is −inf the index means nothing.
 
     The k largest are in the k blocks of 64 with the largest maxima, for outside of these nothing is above any of k
     maxima. So one pass for the maxima is nearly all the cost, where ``torch.topk`` alone takes several.
@@ -67,9 +68,9 @@ def first_reaching(
 ) -> Int[Tensor, "*batch 1"]:
     """Return, row by row, the first index at which the running sum of ``weights`` reaches ``share`` of their total.
 
-    ``weights`` ≥ 0, each row with a finite total above 0; ``share`` in [0, 1], where 0 means the first weight above 0.
-    The index always has a weight above 0. Sums are in ``exact_dtype``, since float32 sums over a vocabulary drift by
-    1e-4 and would move the line.
+    ``weights`` ≥ 0, the largest of each row no denormal (a softmax's is at least 1/n); ``share`` in [0, 1], where 0
+    means the first weight above 0. The index always has a weight above 0. Sums are in ``exact_dtype``, since float32
+    sums over a vocabulary drift by 1e-4 and would move the line.
 
     Cost: one pass that adds up blocks of 64, then a search among the blocks and one inside a block: a running sum of
     every token would cost six times as much.

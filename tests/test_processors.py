@@ -1,11 +1,14 @@
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lmhead_course import (
+    SamplingParams,
     apply_temperature,
     filter_min_p,
     filter_top_k,
@@ -13,6 +16,7 @@ from lmhead_course import (
     penalize_frequency,
     penalize_presence,
     penalize_repetition,
+    process_logits,
 )
 from lmhead_course.processors import pick_top_k
 from tests.oracle import kept_ids
@@ -474,3 +478,19 @@ def test_logits_made_in_inference_mode_are_processed_like_any_other(process):
     with torch.inference_mode():
         inferred = process(logits * 1)
     assert torch.equal(inferred, process(logits))
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int64])
+def test_a_k_of_any_integer_type_counts_as_far_as_it_goes(kind):
+    k = min(np.iinfo(kind).max, 300)
+    logits = torch.randn(5000, generator=torch.Generator().manual_seed(0))
+    assert process_logits(logits, SamplingParams(top_k=kind(k))).isfinite().sum() == k
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty"])
+def test_a_setting_may_be_any_real_number_a_fraction_too(name):
+    logits, ids = torch.randn(50, generator=torch.Generator().manual_seed(0)), torch.tensor([1, 2])
+    exact, same = (SamplingParams(**{name: value}) for value in (Fraction(1, 2), 0.5))
+    assert torch.equal(
+        process_logits(logits, exact, generated=ids), process_logits(logits, same, generated=ids)
+    )

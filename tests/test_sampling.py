@@ -564,3 +564,10 @@ def test_behind_a_small_top_k_each_row_of_any_batch_draws_from_its_own_largest(s
     )
     best = logits.topk(1 if temperature == 0 else 4).indices
     assert (best == drawn.unsqueeze(-1)).any(dim=-1).all()
+
+
+def test_what_a_stage_of_ones_own_returns_is_copied_and_stays_its_own():
+    kept = torch.zeros(5)
+    processed = process_logits(TOY, SamplingParams(order=(lambda logits, **_: kept,)))
+    processed.fill_(7)
+    assert torch.equal(kept, torch.zeros(5))
