@@ -1,7 +1,7 @@
 """Every benchmark, one after the other: ``python -m benchmarks``. Each can be run alone, ``python -m benchmarks.NAME``.
 
 Run it on a machine that does nothing else. It exits with 1 if one of them misses its goal. With ``--write`` what they
-print also becomes docs/benchmarks.md; with names, only these run.
+print also goes into docs/benchmarks.md; with names, only these run, and the page keeps what it has of the others.
 """
 
 import importlib
@@ -38,16 +38,23 @@ def section(name: str, missed: int, printed: str) -> str:
     return f"\n## {name}\n\n{about}\n\n```\n$ python -m benchmarks.{name}\n{printed.rstrip()}\n```\n{verdict}"
 
 
+def written(page: str, sections: dict[str, str]) -> str:
+    """Return the page with these sections in place of the ones it has, in the order of ``NAMES``."""
+    for part in page.split("\n## ")[1:]:
+        sections.setdefault(part.split("\n", 1)[0], "\n## " + part)
+    return INTRO + "".join(sections[name] for name in NAMES if name in sections)
+
+
 def main() -> int:
     """Run them all and return 1 if any failed."""
-    failed, page = [], INTRO
+    failed, sections = [], {}
     for name in [name for name in sys.argv[1:] if name in NAMES] or NAMES:
         print(f"\n=== {name}", flush=True)
         missed, printed = run(name)
         failed += [name] if missed else []
-        page += section(name, missed, printed)
+        sections[name] = section(name, missed, printed)
     if "--write" in sys.argv[1:]:
-        PAGE.write_text(page, encoding="utf-8")
+        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), sections), encoding="utf-8")
     print(f"\nmissed their goal: {', '.join(failed) or 'none'}")
     return int(bool(failed))
 

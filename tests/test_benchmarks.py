@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from benchmarks import __main__ as page
 from benchmarks import generation, samplers, sliders, startup, timing
 from tests.typecheck import unchecked
 
@@ -67,3 +68,14 @@ def test_generating_is_no_slower_than_in_transformers(lm):
     with unchecked():
         ours, theirs = generation.measure(generation.SETTINGS["greedy"], turns=1)
     assert theirs.cpu / ours.cpu > 0.8
+
+
+def test_the_page_keeps_what_it_has_of_benchmarks_that_did_not_run():
+    first = page.written("", {name: page.section(name, 0, f"{name} 1") for name in ("startup", "sliders")})
+    second = page.written(first, {"startup": page.section("startup", 1, "startup 2")})
+    assert "sliders 1" in second
+    assert "startup 2" in second
+    assert "startup 1" not in second
+    assert second.index("## sliders") < second.index("## startup")
+    assert "A goal was missed." in second
+    assert page.written(second, {}) == second
