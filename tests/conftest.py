@@ -49,19 +49,20 @@ def device(pytestconfig):
     return torch.device(pytestconfig.getoption("--device"))
 
 
+# These two ask for the option itself: a test may have a parameter of its own that is called device.
 @pytest.fixture(scope="session", autouse=True)
-def tensors_on_the_device(device):
+def tensors_on_the_device(pytestconfig):
     """Make the tensors of every test where ``--device`` says."""
-    if device.type != "cpu":
-        torch.set_default_device(device)
+    if pytestconfig.getoption("--device") != "cpu":
+        torch.set_default_device(pytestconfig.getoption("--device"))
 
 
 @pytest.fixture(scope="session")
-def lm(device):
+def lm(pytestconfig):
     """Return the default model, loaded once for the whole run; the first run ever fetches it."""
     from lmhead_course import load_model
 
-    return load_model(device=device)
+    return load_model(device=pytestconfig.getoption("--device"))
 
 
 @pytest.fixture
