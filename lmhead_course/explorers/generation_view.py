@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import torch
 
 from ..generation import log_probs_of
-from ..sampling import SamplingParams, process_logits
+from ..sampling import SamplingParams
 from .context import Context
-from .sampling_view import SamplingView, view_of_processed, view_of_ranked
+from .sampling_view import SamplingView, view_of_settings
 from .token_table import percent, quoted
 
 MOST_NODES = 150
@@ -17,9 +17,6 @@ MOST_NODES = 150
 
 ROOT = 0
 """The node of the typed text."""
-
-# A temperature or a cut keeps the tokens in the model's order, so one ranking serves them all.
-_KEEP_ORDER = {"temperature", "top_k", "top_p", "min_p"}
 
 
 @dataclass(frozen=True)
@@ -105,16 +102,6 @@ def log_prob_of(context: Context, token_id: int) -> float:
     return float(log_probs_of(context.logits, torch.tensor(token_id)))
 
 
-def step_view(
-    context: Context, params: SamplingParams, label: Callable[[int], str], top: int
-) -> SamplingView:
-    """Return one step's distribution under the settings."""
-    if _KEEP_ORDER.issuperset(params.stages):
-        return view_of_ranked(context, params, label, top)
-    processed = process_logits(context.logits, params, **context.ids)
-    return view_of_processed(context, processed, params, label, top)
-
-
 @dataclass(frozen=True)
 class GenerationView:
     """Everything the explorer shows: the ``step`` that is looked at, and the path to it.
@@ -166,7 +153,7 @@ class GenerationView:
 
 def view_of(tree: Tree, params: SamplingParams, label: Callable[[int], str], top: int) -> GenerationView:
     """Return what is shown of a tree under these settings."""
-    step = step_view(tree.nodes[tree.at].context, params, label, top)
+    step = view_of_settings(tree.nodes[tree.at].context, params, label, top)
     end = tree.at if tree.mark is None else tree.mark
     marked = None if tree.mark is None else tree.nodes[tree.mark]
     leaves = sum(not tree.children(place) for place in range(len(tree.nodes)))
