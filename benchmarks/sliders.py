@@ -121,7 +121,7 @@ def main():
         for row in MOVES:
             ours, theirs = measure(d_vocab, row)
             cells = "".join(f"{f'{1e3 * t.cpu:.3f} ({1e3 * t.wall:.3f})':>18}" for t in (ours, theirs))
-            aim = f"  {goal}×" if row == DRAG else ""
+            aim = {DRAG: f"  {goal}×", PENALTY: "  5×"}.get(row, "")
             print(f"{d_vocab:>8,}  {row:<31}{cells}{theirs.cpu / ours.cpu:>7.1f}×{aim}")
 
 

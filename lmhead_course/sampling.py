@@ -31,12 +31,12 @@ from .selection import by_rows, exact_dtype, first_reaching
 
 Stage = str | Callable[..., Tensor]
 
-_PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 
 ORDERS: dict[str, tuple[str, ...]] = {
-    "hf": (*_PENALTIES, "temperature", "top_k", "top_p", "min_p"),
-    "vllm": (*_PENALTIES, "temperature", "min_p", "top_k", "top_p"),
-    "llama.cpp": (*_PENALTIES, "top_k", "top_p", "min_p", "temperature"),
+    "hf": (*PENALTIES, "temperature", "top_k", "top_p", "min_p"),
+    "vllm": (*PENALTIES, "temperature", "min_p", "top_k", "top_p"),
+    "llama.cpp": (*PENALTIES, "top_k", "top_p", "min_p", "temperature"),
 }
 """The order of the stages in three libraries: transformers' generate, vLLM, and llama.cpp's default chain."""
 
@@ -117,23 +117,26 @@ def process_logits(
     Raises ``ValueError`` for a row with NaN, +inf or nothing above −inf, on entry or after a stage, and for ids that
     do not fit the logits.
     """
-    values, rest = _run_on_tokens(logits, params, prompt, generated)
+    values, rest = run_on_tokens(logits, params, prompt, generated)
     values, ids = _run_on_values(values, params, rest)
     if ids is not None:
         return values.new_full(logits.shape, -torch.inf).scatter_(-1, ids, values)
     return values.clone() if values is logits else values
 
 
-_ON_VALUES = frozenset({"temperature", "top_k", "top_p", "min_p"})
+ON_VALUES = frozenset({"temperature", "top_k", "top_p", "min_p"})
 """The stages that look at nothing but a row's logits, and not at which token has which."""
 
 
-def _run_on_tokens(
+def run_on_tokens(
     logits: Logits, params: SamplingParams, prompt: TokenIds, generated: TokenIds
 ) -> tuple[Processed, tuple[str, ...]]:
-    """Run the stages up to the last that looks at tokens; return the logits and the names of the rest."""
+    """Run the stages up to the last that looks at tokens; return the logits and the names of the rest.
+
+    The arguments and errors are those of ``process_logits``; without such a stage the argument itself may come back.
+    """
     stages, values = params.stages, check_logits(logits)
-    while not _ON_VALUES.issuperset(stages):
+    while not ON_VALUES.issuperset(stages):
         stage, *stages = stages
         if callable(stage):
             values = _run_callable(stage, values, prompt, generated)
@@ -208,7 +211,7 @@ def sample(
     The arguments and errors are those of ``process_logits``; ``generator`` makes the draw reproducible on one
     device. Temperature 0 draws nothing: it takes the largest logit that the other stages leave.
     """
-    values, rest = _run_on_tokens(logits, params, prompt, generated)
+    values, rest = run_on_tokens(logits, params, prompt, generated)
     if params.temperature == 0:
         return by_rows(lambda rows: _choose(rows, params, rest), values).squeeze(-1)
     # The number comes from the generator's own device, so that a seed works, and means the same, wherever logits are.
@@ -326,7 +329,7 @@ class RankedLogits:
     ) -> None:
         """Keep the logits, in the order of ids and ranked."""
         self.d_vocab, self.logits, self.token_ids, self._keys = len(logits), logits, token_ids, keys
-        finite = len(ranked) if ranked[-1] > -math.inf else int(ranked.isfinite().sum())
+        finite = self.d_vocab if float(ranked[-1]) > -math.inf else int(ranked.isfinite().sum())
         self._ranked = ranked[:finite]
         # Not a method of self: that would be a circle, and the arrays of old prompts would wait for the collector.
         self._at = lru_cache(maxsize=8)(partial(_cumulate, self._ranked))
@@ -370,26 +373,35 @@ class RankedLogits:
         return Distribution(
             kept=kept,
             kept_mass=float(model.mass[kept - 1] / model.mass[-1]),
-            entropy=BeforeAfter(model.entropy(len(model.mass)), entropy),
+            entropy=BeforeAfter(self.entropy, entropy),
             rows=list(rows),
         )
 
-    def after(self, params: SamplingParams, top: int = 30) -> tuple[int, list[float], float]:
+    @property
+    def entropy(self) -> float:
+        """The entropy of the model's own distribution in nats."""
+        model = self._at(1.0)
+        return model.entropy(len(model.mass))
+
+    def after(
+        self, params: SamplingParams, top: int = 30, stages: tuple[Stage, ...] | None = None
+    ) -> tuple[int, list[float], float]:
         """Return how many tokens are kept, the probabilities of the first ``top`` of these, and the entropy in nats.
 
+        ``stages`` are those of ``params`` that are to run, None for all of them: where some ran before the ranking.
         Raises what ``distribution`` raises.
         """
         if top < 0:
             raise ValueError(f"top must be a whole number ≥ 0, got {top}")
-        kept, temperature = self._cut(params)
+        kept, temperature = self._cut(params, params.stages if stages is None else stages)
         sums = self._at(temperature)
         final = sums.weights[: min(kept, top)] / sums.mass[kept - 1]
         return kept, final.tolist(), sums.entropy(kept)
 
-    def _cut(self, params: SamplingParams) -> tuple[int, float]:
+    def _cut(self, params: SamplingParams, stages: tuple[Stage, ...]) -> tuple[int, float]:
         """Return how many tokens stay, and the temperature that their probabilities have."""
         kept, temperature = len(self._ranked), 1.0
-        for stage in params.stages:
+        for stage in stages:
             match stage:
                 case "temperature" if params.temperature == 0:
                     kept = 1
@@ -455,6 +467,6 @@ def _cumulate(ranked: Tensor, temperature: float) -> _Cumulated:
     exponents = scaled - scaled[0]
     weights = exponents.exp()
     # An exponent of −inf (a tiny T) has weight 0; clamped, their product is 0 and not NaN.
-    products = weights * exponents.clamp(min=torch.finfo(exponents.dtype).min)
+    products = exponents.clamp_(min=torch.finfo(exponents.dtype).min).mul_(weights)
     mass, moment = (x.cumsum(dim=0, dtype=torch.float64).numpy() for x in (weights, products))
     return _Cumulated(weights.numpy(), mass, moment)

@@ -297,3 +297,13 @@ def test_what_cannot_be_replaced_is_refused(name, ids, logits, words):
 @pytest.mark.parametrize(("logit", "count"), [(4.0, 0), (3.8, 1), (1.5, 3), (1.4, 3), (-9.0, 5)])
 def test_tokens_with_at_least_a_logit_are_counted(logit, count):
     assert RankedLogits(torch.cat([TOY, torch.tensor([-INF])])).at_least(logit) == count
+
+
+def test_stages_that_ran_before_the_ranking_are_not_run_again():
+    params = SamplingParams(temperature=0.5, top_k=4, repetition_penalty=1.5)
+    ranked = RankedLogits(process_logits(TOY, SamplingParams(repetition_penalty=1.5), prompt=[2]))
+    kept, final, entropy = ranked.after(params, 30, ("temperature", "top_k"))
+    expected = process_logits(TOY, params, prompt=[2]).softmax(dim=-1)
+    assert kept == 4
+    assert final == pytest.approx(expected.sort(descending=True).values[:4].tolist())
+    assert entropy == pytest.approx(float(torch.special.entr(expected).sum()))

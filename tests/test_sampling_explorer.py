@@ -2,7 +2,6 @@
 
 import threading
 import time
-from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -161,7 +160,7 @@ def same_view(context, params, top):
     processed = process_logits(context.logits, params, **context.ids)
     expected = view_of_processed(context, processed, params, str, top)
     view = view_of_reranked(context, params, str, top)
-    assert [astuple(row)[:3] for row in view.rows] == [astuple(row)[:3] for row in expected.rows]
+    assert [row[:3] for row in view.rows] == [row[:3] for row in expected.rows]
     for quick_row, row in zip(view.rows, expected.rows, strict=True):
         assert quick_row.kept == row.kept
         assert (quick_row.raw, quick_row.final) == pytest.approx((row.raw, row.final), rel=1e-5, abs=1e-7)

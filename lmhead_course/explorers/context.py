@@ -53,6 +53,16 @@ class Context:
         counted = {"prompt": self.prompt_ids[-room:] if room else (), "generated": generated}
         return {name: torch.tensor(ids, dtype=torch.long) for name, ids in counted.items()}
 
+    @cached_property
+    def counted(self) -> tuple[Int[Tensor, " n"], dict[str, Int[Tensor, " _"]]]:
+        """The tokens that a penalty can change, each once and rising, and ``ids`` as places among these.
+
+        The best token is one of them, so that there is always one, and one above −inf: else no row of logits.
+        """
+        ids = self.ids
+        tokens = torch.cat([*ids.values(), torch.from_numpy(self.ranked.token_ids[:1])]).unique()
+        return tokens, {name: torch.searchsorted(tokens, counted) for name, counted in ids.items()}
+
     @property
     def status(self) -> str:
         """How much of the text the model has read, in words."""

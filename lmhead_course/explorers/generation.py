@@ -1,7 +1,7 @@
 """The generation explorer: a text grown token by token, and the tree of what could have come instead."""
 
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +18,7 @@ from .explorer import Explorer
 from .generation_view import GenerationView, Node, Tree, lines_of, log_prob_of, view_of
 from .prompt_box import PromptBox
 from .sampling_view import TokenRow, draw_token
-from .token_table import TokenTable, percent
+from .token_table import TokenTable
 from .token_tree import TokenTree
 from .turns import Turns, trouble_of
 
@@ -215,7 +215,7 @@ class GenerationExplorer(Explorer):
             self.tree.lines, self.tree.busy = lines_of(self._tree), False
             self.tree.choices = [self._choice(row) for row in step.rows[:CHOICES]]
         with self.table.hold_sync():  # one message, so that the page never shows a mixture
-            self.table.rows = [_row(row, row.token_id == view.marked_id) for row in step.rows]
+            self.table.rows = [row.line(row.token_id == view.marked_id) for row in step.rows]
             self.table.scale, self.table.caption = step.scale, step.caption
             self.table.sentence, self.table.readouts = view.sentence, view.readouts
             self.table.status, self.table.draw = context.status, ""
@@ -225,15 +225,10 @@ class GenerationExplorer(Explorer):
         return {
             "token_id": row.token_id,
             "label": row.label,
-            "chance": percent(row.final) if row.kept else "✕ dropped",
+            "chance": row.final_text,
             "kept": row.kept,
             "taken": self._tree.child(row.token_id) is not None,
         }
-
-
-def _row(row: TokenRow, drawn: bool) -> dict:
-    texts = {"raw_text": percent(row.raw), "final_text": percent(row.final) if row.kept else "✕ dropped"}
-    return {**asdict(row), **texts, "drawn": drawn}
 
 
 def _button(text: str, tooltip: str, style: str = "") -> ipywidgets.Button:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from threading import RLock, get_ident
 
@@ -20,8 +20,8 @@ from .controls import SamplingControls
 from .explorer import Explorer
 from .learner import LearnerError, run_process
 from .prompt_box import PromptBox
-from .sampling_view import Draw, SamplingView, TokenRow, draw_token, view_of_processed, view_of_settings
-from .token_table import TokenTable, percent
+from .sampling_view import Draw, SamplingView, draw_token, view_of_processed, view_of_settings
+from .token_table import TokenTable
 
 NOTHING_TO_COUNT = "Presence and frequency count drawn tokens, and none is drawn yet: press sample."
 
@@ -228,7 +228,7 @@ class SamplingExplorer(Explorer):
         with table.hold_sync():  # one message, so that the page never shows a mixture
             if view is not None:
                 self.view = view
-                table.rows = [self._line(row) for row in view.rows]
+                table.rows = [row.line(row.token_id == self._marked) for row in view.rows]
                 table.scale, table.caption = view.scale, view.caption
                 table.sentence, table.readouts = view.sentence, view.readouts
             elif self._context is None:
@@ -240,10 +240,6 @@ class SamplingExplorer(Explorer):
             table.status = self._status()
             table.draw = self._draw_words()
             table.busy = self._reading
-
-    def _line(self, row: TokenRow) -> dict:
-        texts = {"raw_text": percent(row.raw), "final_text": percent(row.final) if row.kept else "✕ dropped"}
-        return {**asdict(row), **texts, "drawn": row.token_id == self._marked}
 
     def _status(self) -> str:
         if self._context is None:

@@ -2,28 +2,31 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import dropwhile
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from ..sampling import RankedLogits, SamplingParams, process_logits, sample
+from ..sampling import (
+    ON_VALUES,
+    PENALTIES,
+    RankedLogits,
+    SamplingParams,
+    process_logits,
+    run_on_tokens,
+    sample,
+)
 from ..selection import largest
 from ..softmax import entropy, softmax
 from .context import Context
 from .token_table import bar_scale, percent, quoted
 
-# A temperature or a cut keeps the tokens in the model's order, so one ranking serves them all.
-_KEEP_ORDER = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-# A penalty moves the tokens of the text, and leaves all others in their order.
-_PENALTIES = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 
-
-@dataclass(frozen=True)
-class TokenRow:
+class TokenRow(NamedTuple):
     """One line of the table: ``raw`` is the model's own probability, ``final`` the one after the settings."""
 
     rank: int
@@ -32,6 +35,16 @@ class TokenRow:
     raw: float
     final: float
     kept: bool
+
+    def line(self, drawn: bool) -> dict:
+        """The row as the page's table takes it; ``drawn`` rows are marked."""
+        texts = {"raw_text": percent(self.raw), "final_text": self.final_text}
+        return {**self._asdict(), **texts, "drawn": drawn}
+
+    @property
+    def final_text(self) -> str:
+        """The chance after the settings, in words where there is none."""
+        return percent(self.final) if self.kept else "✕ dropped"
 
 
 @dataclass(frozen=True)
@@ -129,9 +142,11 @@ def view_of_settings(
     context: Context, params: SamplingParams, label: Callable[[int], str], top: int
 ) -> SamplingView:
     """Return the view of our own pipeline with these settings, by the quickest way that leads to it."""
-    if _KEEP_ORDER.keys() >= set(params.stages):
+    # A temperature or a cut keeps the tokens in the model's order, so one ranking serves them all.
+    if ON_VALUES.issuperset(params.stages):
         return view_of_ranked(context, params, label, top)
-    if _KEEP_ORDER.keys() >= set(dropwhile(_PENALTIES.__contains__, params.stages)):
+    # A penalty moves the tokens of the text, and leaves all others in their order.
+    if ON_VALUES.issuperset(dropwhile(PENALTIES.__contains__, params.stages)):
         return view_of_reranked(context, params, label, top)
     processed = process_logits(context.logits, params, **context.ids)
     return view_of_processed(context, processed, params, label, top)
@@ -166,8 +181,10 @@ def view_of_reranked(
     It is that of ``view_of_processed``, without a pass of every stage over the vocabulary: the tokens of the text are
     moved to their new places in the model's ranking.
     """
-    ranked = context.ranked.replaced(*_penalised(context, params))
-    kept, final, entropy_after = ranked.after(replace(params, **_PENALTIES), top)
+    counted, places = context.counted
+    penalised, rest = run_on_tokens(context.logits[counted], params, **places)
+    ranked = context.ranked.replaced(counted, penalised)
+    kept, final, entropy_after = ranked.after(params, top, rest)
     ids = _kept_ids(context, ranked, len(final), kept)
     ids += _dropped_ids(context, set(ids), top)
     final += [0.0] * (len(ids) - len(final))
@@ -183,17 +200,9 @@ def view_of_reranked(
         kept=kept,
         kept_mass=_mass_of_first(context, ranked.token_ids, kept),
         hidden_mass=_rest(rows),
-        bits_before=_bits(context.ranked.distribution(SamplingParams(), top=0).entropy.before),
+        bits_before=_bits(context.ranked.entropy),
         bits_after=_bits(entropy_after),
     )
-
-
-def _penalised(context: Context, params: SamplingParams) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
-    """Return the tokens of the text, each once, and their logits after the penalties."""
-    # The best token is one of them, so that there is always one, and one above −inf: else no row of logits.
-    ids = torch.cat([*context.ids.values(), torch.from_numpy(context.ranked.token_ids[:1])]).unique()
-    places = {name: torch.searchsorted(ids, counted) for name, counted in context.ids.items()}
-    return ids, process_logits(context.logits[ids], replace(params, **_KEEP_ORDER), **places)
 
 
 def _kept_ids(context: Context, ranked: RankedLogits, count: int, kept: int) -> list[int]:
