@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from benchmarks.timing import Timing, paired
+from benchmarks.timing import Timing, paired, threads_set
 from lmhead_course import SamplingParams, process_logits, sample
 
 
@@ -72,13 +72,8 @@ def ways(case: Case, what: str) -> dict[str, Callable]:
 
 def measure(case: Case, what: str, turns: int = 11, threads: int = 1) -> tuple[Timing, Timing]:
     """Return the medians of our way and of the peer's, measured turn by turn."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        with torch.inference_mode():
-            timings = paired(ways(case, what), turns, calls=1 if case.rows > 1 else 10)
-    finally:
-        torch.set_num_threads(before)
+    with threads_set(threads), torch.inference_mode():
+        timings = paired(ways(case, what), turns, calls=1 if case.rows > 1 else 10)
     return timings["ours"], timings["theirs"]
 
 

@@ -5,15 +5,20 @@ peer's side is the chain that transformers' ``generate`` builds for the same set
 returns the probabilities before and after, the kept count and mass, and both entropies as well. A penalty changes the
 order of tokens; there the peer is the same view with everything sorted anew, by a stable sort of torch.
 
+What bounds a move: nothing that grows with V where p moves alone, so Python's own calls; an exponential and two running
+sums of V numbers at a new temperature; sorting V numbers for a new prompt; two copies of the ranking and the same sums
+after a penalty. What these steps take alone is printed below the table.
+
 Run ``python -m benchmarks.sliders``.
 """
 
 from collections.abc import Callable
 from itertools import count
 
+import numpy as np
 import torch
 
-from benchmarks.timing import Timing, paired
+from benchmarks.timing import Timing, paired, threads_set
 from lmhead_course import RankedLogits, SamplingParams, process_logits
 from lmhead_course.explorers.context import Context
 from lmhead_course.explorers.sampling_view import view_of_settings
@@ -99,17 +104,26 @@ def cases(logits: torch.Tensor) -> dict[str, tuple[Callable, Callable]]:
     }
 
 
-def measure(d_vocab: int, row: str, turns: int = 9) -> tuple[Timing, Timing]:
+def measure(d_vocab: int, row: str, turns: int = 11) -> tuple[Timing, Timing]:
     """Return the medians of our way and of the peer's for one move, measured turn by turn on one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.inference_mode():
-            ours, theirs = cases(made_up_logits(d_vocab))[row]
-            timings = paired({"ours": ours, "theirs": theirs}, turns, calls=MOVES[row])
-    finally:
-        torch.set_num_threads(before)
+    with threads_set(1), torch.inference_mode():
+        ours, theirs = cases(made_up_logits(d_vocab))[row]
+        timings = paired({"ours": ours, "theirs": theirs}, turns, calls=MOVES[row])
     return timings["ours"], timings["theirs"]
+
+
+def steps(d_vocab: int) -> dict[str, float]:
+    """Return the CPU time in s of the steps that a move cannot do without, by name, each alone and as fast as here."""
+    row = made_up_logits(d_vocab)
+    keys = row.sort().values.double().numpy()
+    ways = {
+        "exponential": lambda: row.exp(),
+        "running sum": lambda: row.cumsum(0, dtype=torch.float64),
+        "sort": lambda: np.sort(row.numpy()),
+        "copy of a ranking": lambda: keys.copy(),
+    }
+    with threads_set(1):
+        return {name: timing.cpu for name, timing in paired(ways, 11, calls=10).items()}
 
 
 def main():
@@ -122,7 +136,11 @@ def main():
             ours, theirs = measure(d_vocab, row)
             cells = "".join(f"{f'{1e3 * t.cpu:.3f} ({1e3 * t.wall:.3f})':>18}" for t in (ours, theirs))
             aim = {DRAG: f"  {goal}×", PENALTY: "  5×"}.get(row, "")
-            print(f"{d_vocab:>8,}  {row:<31}{cells}{theirs.cpu / ours.cpu:>7.1f}×{aim}")
+            print(f"{d_vocab:>8,}  {row:<31}{cells}{theirs.cpu / ours.cpu:>7.1f}×{aim}", flush=True)
+    print()
+    for d_vocab in GOALS:
+        words = ", ".join(f"{name} {1e3 * seconds:.3f}" for name, seconds in steps(d_vocab).items())
+        print(f"{d_vocab:>8,}  alone: {words}")
 
 
 if __name__ == "__main__":

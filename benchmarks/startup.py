@@ -1,6 +1,8 @@
 """Time and memory from the start of a Python process to the first logits, ours beside transformers' Auto classes.
 
 Both read the same converted weights from the cache, in fresh processes, one after the other in turn, on one thread.
+What no program with torch can do without stands beside them: a process that imports torch and ends.
+
 Run ``python -m benchmarks.startup [rounds]``; it exits with 1 if our median is more than 0.4 of theirs. It judges by
 CPU time, which a busy machine leaves alone, and prints the time on the clock too.
 """
@@ -33,6 +35,12 @@ with torch.inference_mode():
     logits = model(**tokenizer(PROMPT, return_tensors="pt"), logits_to_keep=1).logits[0, -1]
 """
 
+TORCH = """
+import torch
+torch.set_num_threads(1)
+logits = torch.zeros(2)
+"""
+
 # Dirty private pages are what each further process costs; the weights themselves are a map that all share.
 REPORT = """
 import json, pathlib, re, time
@@ -51,11 +59,11 @@ def measure(body: str, folder: str) -> dict:
 
 
 def compare(rounds: int = 5) -> dict:
-    """Return the medians of both, and the ratio of their CPU times, ours / theirs; a first round is not counted."""
+    """Return the medians of all, and the ratio of CPU times, ours / theirs; a first round is not counted."""
     folder = str(fetch())
-    runs = {"ours": [], "theirs": []}
+    runs = {"ours": [], "theirs": [], "torch": []}
     for turn in range(rounds + 1):
-        for name, body in (("ours", OURS), ("theirs", THEIRS)):
+        for name, body in (("ours", OURS), ("theirs", THEIRS), ("torch", TORCH)):
             run = measure(body, folder)
             runs[name] += [run] if turn else []  # the first turn brings the files into memory
     found = {
@@ -67,7 +75,7 @@ def compare(rounds: int = 5) -> dict:
 
 def main() -> int:
     """Print the comparison; return 1 if we are slower than the limit."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 11
     result = compare(rounds)
     print(f"process start to first logits, cached, median of {rounds}:")
     for name in ("ours", "theirs"):
@@ -75,6 +83,9 @@ def main() -> int:
         times = f"{one['wall']:5.2f} s ({one['cpu']:5.2f} s CPU)"
         print(f"  {name:7} {times}, {one['private_mb']:3.0f} MB private, p(' Paris') = {one['p']:.3f}")
     wall = result["ours"]["wall"] / result["theirs"]["wall"]
+    print(
+        f"  torch   {result['torch']['wall']:5.2f} s ({result['torch']['cpu']:5.2f} s CPU) to import it alone"
+    )
     print(f"  ratio   {result['ratio']:.2f} of CPU time (limit {LIMIT}), {wall:.2f} on the clock")
     return int(result["ratio"] > LIMIT)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 import lmhead_course
-from lmhead_course.studies import STORIES, STRATEGIES, compare, write_table
+from lmhead_course.records import to_csv
+from lmhead_course.studies import STORIES, STRATEGIES, compare
 
 SEEDS = (0, 1, 2, 3)
 NEW_TOKENS = 48
@@ -27,7 +28,7 @@ def main():
         f"up to {NEW_TOKENS} new tokens each; one torch thread on a CPU",
         "The columns are explained at lmhead_course.studies.Measured; times are CPU times",
     )
-    table = write_table(rows, notes)
+    table = to_csv(rows, notes)
     TARGET.write_text(table, encoding="utf-8")
     print(table)
 

@@ -1,9 +1,12 @@
 """Time several ways of doing one thing, turn by turn, so that a busy moment hits all of them alike."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
+
+import torch
 
 
 @dataclass(frozen=True)
@@ -12,6 +15,17 @@ class Timing:
 
     cpu: float
     wall: float
+
+
+@contextmanager
+def threads_set(threads: int) -> Iterator[None]:
+    """Let torch compute on so many threads, and on as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def paired(ways: Mapping[str, Callable[[], object]], turns: int, calls: int = 1) -> dict[str, Timing]:

@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 
 import lmhead_course
+from lmhead_course.records import to_csv
 from lmhead_course.texts import TITLE, chapters
 from lmhead_course.tiny import learn_tokens
-from lmhead_course.twins import STEPS, VARIANTS, run, write_runs
+from lmhead_course.twins import STEPS, VARIANTS, run
 
 SEEDS = (0, 1, 2)
 PEAK_RATES = (3e-3, 1.5e-3, 6e-3)
@@ -33,7 +34,7 @@ def main():
     for rate, seed, variant in itertools.product(PEAK_RATES, SEEDS, VARIANTS):
         runs.append(run(variant, corpus, seed, rate))
         print(runs[-1], flush=True)
-    TARGET.write_text(write_runs(runs, notes), encoding="utf-8")
+    TARGET.write_text(to_csv(runs, notes), encoding="utf-8")
 
 
 if __name__ == "__main__":

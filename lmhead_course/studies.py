@@ -1,11 +1,9 @@
 """Strategies of sampling, compared over many texts: how varied, how repetitive, how probable, at what cost."""
 
-import csv
-import io
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import dataclass, field
 from importlib.resources import files
 from statistics import fmean, median, median_low, stdev
 
@@ -13,6 +11,7 @@ import torch
 
 from .generation import Step, generate, prompt_ids
 from .protocol import CausalLM
+from .records import from_csv
 from .sampling import SamplingParams, process_logits
 
 STRATEGIES: dict[str, SamplingParams] = {
@@ -69,7 +68,7 @@ class Measured:
 
 def strategies() -> list[Measured]:
     """Return the stored table: every strategy measured on the course's model by ``python -m benchmarks.strategies``."""
-    return read_table((files(__package__) / "data" / "strategies.csv").read_text(encoding="utf-8"))
+    return from_csv(Measured, (files(__package__) / "data" / "strategies.csv").read_text(encoding="utf-8"))
 
 
 def distinct(ids: Sequence[int], n: int) -> float:
@@ -193,22 +192,3 @@ def time_step(lm: CausalLM, prompt: str, steps: int = 15) -> float:
         _, cache = lm.step(ids[:, -1:], cache)
         taken.append(1e3 * (time.process_time() - start))
     return median(taken)
-
-
-def write_table(rows: Sequence[Measured], notes: Sequence[str]) -> str:
-    """Return the rows as CSV with four significant digits, below the notes as lines that begin with "# "."""
-    out = io.StringIO()
-    out.writelines(f"# {note}\n" for note in notes)
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(field.name for field in fields(Measured))
-    writer.writerows([f"{v:.4g}" if isinstance(v, float) else v for v in astuple(row)] for row in rows)
-    return out.getvalue()
-
-
-def read_table(text: str) -> list[Measured]:
-    """Return the rows of a CSV that ``write_table`` wrote; lines that begin with "#" are notes."""
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
-    kinds = {field.name: field.type for field in fields(Measured)}
-    return [
-        Measured(**{name: kinds[name](value) for name, value in row.items()}) for row in csv.DictReader(lines)
-    ]

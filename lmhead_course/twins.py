@@ -1,10 +1,8 @@
 """Tied and untied twins: the same tiny model trained twice, watched while it learns, and compared over seeds."""
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from importlib.resources import files
 from statistics import fmean
 
@@ -13,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from .loss import cross_entropy
+from .records import from_csv
 from .tiny import Corpus, TinyLM
 from .tying import path_gradients, touched_rows, unique_parameters
 
@@ -159,26 +158,9 @@ def run(variant: str, corpus: Corpus, seed: int, peak_rate: float, steps: int = 
     return Run(variant, d_model, size, peak_rate, seed, training.recent(), held_out_loss(model, corpus))
 
 
-def write_runs(runs: Sequence[Run], notes: Sequence[str]) -> str:
-    """Return the runs as CSV with four places, below the notes as lines that begin with "# "."""
-    out = io.StringIO()
-    out.writelines(f"# {note}\n" for note in notes)
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(field.name for field in fields(Run))
-    writer.writerows([f"{v:.4f}" if isinstance(v, float) else v for v in astuple(one)] for one in runs)
-    return out.getvalue()
-
-
 def stored_runs() -> list[Run]:
     """Return the comparison that the package ships: every run of ``python -m benchmarks.tying``."""
-    return read_runs((files(__package__) / "data" / "tying.csv").read_text(encoding="utf-8"))
-
-
-def read_runs(text: str) -> list[Run]:
-    """Return the runs of a CSV that ``write_runs`` wrote; lines that begin with "#" are notes."""
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
-    kinds = {field.name: field.type for field in fields(Run)}
-    return [Run(**{name: kinds[name](value) for name, value in row.items()}) for row in csv.DictReader(lines)]
+    return from_csv(Run, (files(__package__) / "data" / "tying.csv").read_text(encoding="utf-8"))
 
 
 def best_rate(runs: Sequence[Run], variant: str) -> list[Run]:

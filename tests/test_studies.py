@@ -4,16 +4,15 @@ from dataclasses import fields
 import pytest
 
 from lmhead_course import STRATEGIES, SamplingParams, distinct, repetition, strategies
+from lmhead_course.records import from_csv, to_csv
 from lmhead_course.studies import (
     STORIES,
     Measured,
     Text,
     compare,
     continue_all,
-    read_table,
     standard_error,
     summarise,
-    write_table,
 )
 from tests.tiny_lm import letters
 
@@ -88,7 +87,7 @@ def text_figures(row):
 
 def test_a_written_table_reads_back_and_its_notes_are_skipped():
     rows = compare(letters(), ["ab"], {"T 1, with a comma": SamplingParams()}, seeds=(0,), max_new_tokens=6)
-    (back,) = read_table(write_table(rows, ["made by hand", "twice"]))
+    (back,) = from_csv(Measured, to_csv(rows, ["made by hand", "twice"]))
     assert back.strategy == "T 1, with a comma"
     assert back.kept == 8
     assert back.perplexity == pytest.approx(rows[0].perplexity, rel=1e-3)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from lmhead_course.records import from_csv, to_csv
 from lmhead_course.texts import chapters
 from lmhead_course.tiny import TinyLM, learn_tokens
 from lmhead_course.twins import (
@@ -16,11 +17,9 @@ from lmhead_course.twins import (
     Training,
     best_rate,
     held_out_loss,
-    read_runs,
     row_gradients,
     schedule,
     stored_runs,
-    write_runs,
 )
 from lmhead_course.tying import is_tied, unique_parameters
 from tests.typecheck import refused
@@ -194,9 +193,9 @@ def test_the_notebooks_claim_is_what_was_measured():
 
 def test_runs_are_written_and_read_back():
     runs = [Run("tied", 64, 1000, 0.003, 1, 4.25, 4.5), Run("tied, wider", 88, 2000, 0.003, 2, 4.125, 4.0)]
-    text = write_runs(runs, ["made by hand"])
+    text = to_csv(runs, ["made by hand"])
     assert text.startswith("# made by hand\n")
-    assert read_runs(text) == runs
+    assert from_csv(Run, text) == runs
 
 
 def test_the_best_rate_is_the_one_with_the_lowest_mean():
