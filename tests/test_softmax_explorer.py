@@ -125,6 +125,15 @@ def test_the_naive_form_fails_at_both_ends(explorer, constant, state):
     assert explorer.bars.rows[BEST]["naive_ok"] == (not state)
 
 
+@pytest.mark.parametrize(("constant", "naive"), [(-105, 2 / 3), (-106, 3 / 4), (-107, 1)])
+def test_a_naive_form_that_is_about_to_underflow_is_not_said_to_work(explorer, constant, naive):
+    # 8, 3 and 1 times the smallest number of float32 are all that is left of 不错's exp.
+    explorer.constant.value = constant
+    assert explorer.view.rows[BEST].naive == pytest.approx(naive)
+    off = 100 * max(abs(row.naive - row.stable) for row in explorer.view.rows)
+    assert f"The naive form is off by {off:.2f} points" in explorer.sentence
+
+
 def test_a_naive_sum_that_overflows_alone_gives_zeros_and_is_marked():
     # Two of e^11 fit into float16, their sum with a third does not: finite / inf = 0, not NaN.
     explorer = SoftmaxExplorer([10.9, 10.9])

@@ -15,6 +15,8 @@ from .token_table import percent, quoted
 FORMATS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 NOTICED = 5e-6
 """A probability is "changed" beyond this: float32's own rounding stays below it."""
+SEEN = 5e-5
+"""A difference of two probabilities beyond this shows in a percentage with two decimals."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ class SoftmaxView:
 
     ``weight`` is exp of the largest exponent, as the naive form computes it; ``distinct`` counts different exponents;
     ``step`` is the spacing of the format at the largest logit; ``error`` is the largest difference of a stable
-    probability from float64's, ``moved`` the largest that the constant makes in float64 already.
+    probability from float64's, ``moved`` the largest that the constant makes in float64 already; ``naive_error`` is
+    the largest difference of a naive probability from the exact softmax of the same exponents (NaN where it fails).
     """
 
     params: SoftmaxParams
@@ -81,6 +84,7 @@ class SoftmaxView:
     step: float
     error: float
     moved: float
+    naive_error: float
 
     @property
     def bits(self) -> float:
@@ -94,10 +98,14 @@ class SoftmaxView:
 
     @property
     def naive_state(self) -> str:
-        """How the naive form fares: "overflow", "underflow", or "" where it works."""
+        """How the naive form fares: "overflow", "underflow", "coarse" just before that, or "" where it works."""
         if self.naive_total == 0:
             return "underflow"
-        return "" if math.isfinite(self.naive_total) else "overflow"
+        if not math.isfinite(self.naive_total):
+            return "overflow"
+        # Numbers below the smallest normal one lose digit after digit: the last before 0 has a single bit.
+        digits_lost = self.weight < torch.finfo(FORMATS[self.params.dtype]).smallest_normal
+        return "coarse" if digits_lost and self.naive_error > SEEN else ""
 
     @property
     def readouts(self) -> list[list[str]]:
@@ -139,6 +147,11 @@ class SoftmaxView:
             return f"The naive form fails: its sum of exp is beyond {self._limit}."
         if self.naive_state == "underflow":
             return f"The naive form fails: every exp is rounded to 0 in {self.params.dtype}, and 0/0 is NaN."
+        if self.naive_state == "coarse":
+            return (
+                f"The naive form is off by {100 * self.naive_error:.2f} points: so small an exp has few digits left "
+                f"in {self.params.dtype}."
+            )
         return "The naive form works here."
 
     def _about_constant(self) -> str:
@@ -191,6 +204,7 @@ def view_of(
         step=float(spacing(x.max().double() * params.temperature, FORMATS[params.dtype])),
         error=float((stable - exact).abs().max()),
         moved=float((exact - without).abs().max()),
+        naive_error=float((naive - softmax(x.double())).abs().max()),
     )
 
 

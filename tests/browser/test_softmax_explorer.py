@@ -44,6 +44,14 @@ def test_an_arrow_key_moves_a_logit_by_one_step(page):
     assert page.get_by_label("logit of c, number", exact=True).input_value() == "3.05"
 
 
+def test_a_logit_of_three_decimals_is_read_in_full_in_its_box(page):
+    box = page.get_by_label("logit of c, number", exact=True)
+    box.fill("-110.125")
+    box.press("Enter")
+    expect_sentence(page, "“$x$” has")
+    assert box.evaluate("box => box.scrollWidth - box.clientWidth") == 0
+
+
 def test_a_constant_that_overflows_float16_breaks_the_naive_form_alone(page):
     page.get_by_label("number format", exact=True).select_option("float16")
     box = page.get_by_label("add to all: c", exact=True)
