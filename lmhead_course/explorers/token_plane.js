@@ -23,18 +23,63 @@ const inside = (value, reach) => Math.min(Math.max(value, -reach), reach);
 const fit = (title) => (title.length > 56 ? `${title.slice(0, 55)}…` : title); // else it would leave the picture
 const short = (value) => `${Number(value.toPrecision(3))}`.replace("-", "−");
 
-// Labels stand at the tips of their arrows, on the far side; those that would touch are moved apart up and down.
+// A label stands at the tip of its arrow: on the far side of it where it covers no other tip and no other label, else
+// at the first free place around. Those that still touch are moved apart up and down.
 function placeLabels(labels) {
+  labels.forEach((label, index) => {
+    const taken = labels.flatMap((other, place) => [
+      ...(other === label ? [] : [headOf(other)]),
+      ...(place < index ? [boxOf(other)] : []),
+    ]);
+    const free = PLACES.find((place) => !taken.some((box) => touch(boxOf({ ...label, ...spotOf(label, place) }), box)));
+    Object.assign(label, spotOf(label, free ?? PLACES[0]));
+  });
+  moveApart(labels);
+}
+
+// Steps from the tip, outwards being positive: across, and up or down.
+const PLACES = [
+  [1, 1],
+  [1, 0],
+  [1, -1],
+  [-1, 1],
+  [-1, 0],
+  [0, 1],
+  [-1, -1],
+  [0, -1],
+];
+
+function spotOf({ cx, cy, sides, width }, [outwards, along]) {
+  const [right, below] = [outwards * sides[0], along * sides[1]];
+  const left = cx + 9 * right - (width * (1 - right)) / 2;
+  const y = cy + 5 + below * (outwards === 0 ? 13 : 8);
+  return {
+    left: Math.min(Math.max(left, EDGE.left + 2), EDGE.left + SIZE - width),
+    y: Math.min(Math.max(y, EDGE.top + LINE), EDGE.top + SIZE - 4),
+  };
+}
+
+const boxOf = ({ left, width, y }) => ({ left, right: left + width, top: y - LINE + 4, bottom: y + 4 });
+
+// An arrowhead ends at the tip and is a dozen units long.
+function headOf({ cx, cy, back }) {
+  const [x, y] = [cx + 6 * back[0], cy + 6 * back[1]];
+  return { left: x - 6, right: x + 6, top: y - 6, bottom: y + 6 };
+}
+
+const touch = (one, other) =>
+  one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom;
+
+function moveApart(labels) {
   labels.sort((one, other) => one.y - other.y);
   for (let round = 0; round < 40; round += 1) {
     let touched = false;
     for (let i = 0; i < labels.length; i += 1) {
       for (let j = i + 1; j < labels.length; j += 1) {
         const [one, other] = [labels[i], labels[j]];
-        const gap = other.y - one.y;
-        const apart = one.right < other.left || other.right < one.left || Math.abs(gap) >= LINE;
-        if (apart) continue;
+        if (!touch(boxOf(one), boxOf(other))) continue;
         touched = true;
+        const gap = other.y - one.y;
         const push = (LINE - Math.abs(gap)) / 2 + 0.5;
         one.y -= gap >= 0 ? push : -push;
         other.y += gap >= 0 ? push : -push;
@@ -46,10 +91,10 @@ function placeLabels(labels) {
 }
 
 function labelOf(text, x, y, reach) {
-  const width = 8.4 * text.length + 4;
-  let left = x >= 0 ? across(x, reach) + 9 : across(x, reach) - 9 - width;
-  left = Math.min(Math.max(left, EDGE.left + 2), EDGE.left + SIZE - width);
-  return { text, left, right: left + width, y: down(y, reach) + (y >= 0 ? -3 : 13) };
+  const [cx, cy] = [across(x, reach), down(y, reach)];
+  const length = Math.hypot(x, y) || 1;
+  const sides = [x >= 0 ? 1 : -1, y >= 0 ? -1 : 1]; // outwards, on the page: right or left, up or down
+  return { text, cx, cy, sides, back: [-x / length, y / length], width: 8.4 * text.length + 4 };
 }
 
 // ---- the parts of the picture ---------------------------------------------------------------------------

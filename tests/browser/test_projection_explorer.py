@@ -37,6 +37,21 @@ def test_the_table_begins_with_the_models_own_answer(page):
     assert [cells[0] for cells in rows(page)][-1] == "<file_sep>"
 
 
+def test_no_name_covers_the_tip_of_an_arrow(page):
+    box = text_box(page, "tokens")
+    box.fill("Paris, London, Rome, Berlin, the, France, dog")  # Rome and France end side by side
+    box.press("Enter")
+    page.locator(".lmhead-plane svg .name", has_text="␣France").wait_for()
+    covered = page.locator(".lmhead-plane svg").evaluate("""svg => {
+        const names = [...svg.querySelectorAll(".name:not(.hidden-name)")].map(name => name.getBBox());
+        const tips = [...svg.querySelectorAll("line.token")].map(({ x2, y2 }) => [x2.baseVal.value, y2.baseVal.value]);
+        const over = (box, [x, y]) =>
+            box.x < x + 2 && x - 2 < box.x + box.width && box.y < y + 2 && y - 2 < box.y + box.height;
+        return tips.filter(tip => names.some(box => over(box, tip))).length;
+    }""")
+    assert covered == 0
+
+
 def test_dragging_the_tip_to_the_left_makes_london_win(page):
     box = page.locator(".lmhead-plane .tip").bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
