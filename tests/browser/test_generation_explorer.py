@@ -10,7 +10,7 @@ CELL = """
 import sys
 sys.path.insert(0, "REPOSITORY")
 from tests.tiny_lm import TinyLM
-lm = TinyLM(["<b>", "$x$", " a", " the", " sea", " boat", ".", "no"], context_length=500)
+lm = TinyLM(["<b>", "$x$", " a", " the", " sea", " incomprehensibilities", ".", "no"], context_length=500)
 explorer = course.GenerationExplorer(lm, prompt=" the sea")
 explorer
 """
@@ -89,6 +89,14 @@ def test_arrow_keys_walk_along_the_tree(page):
 def test_tokens_are_text_and_never_markup(page):
     assert {"<b>", "$x$"} <= set(page.locator(".choice .label").all_inner_texts())
     assert page.locator(".lmhead-tree b").count() == 0
+
+
+def test_a_long_candidate_stays_on_one_line(page):
+    chips = page.locator(".lmhead-tree .choice .label")
+    heights = chips.evaluate_all("all => all.map(one => one.getBoundingClientRect().height)")
+    assert "incomprehensibilities" in chips.all_inner_texts()
+    assert len(heights) == 8
+    assert len(set(heights)) == 1
 
 
 def settled(page, expression: str) -> float:
