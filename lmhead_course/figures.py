@@ -191,16 +191,18 @@ def labelled_points(
     log_y: bool = False,
 ) -> go.Figure:
     """Return one numbered point an entry, with the names of the numbers listed below: names beside the points would
-    cover each other where points lie close, or run out of a narrow page."""
+    cover each other where points lie close, or run out of a narrow page. A number stands above its point, below it
+    where another point lies closely above."""
     figure = go.Figure()
-    for number, (a, b, name) in enumerate(zip(_array(x), _array(y), names, strict=True), 1):
+    sides = _number_sides(_array(x), np.log10(_array(y)) if log_y else _array(y))
+    for number, (a, b, name, side) in enumerate(zip(_array(x), _array(y), names, sides, strict=True), 1):
         figure.add_scatter(
             x=[a],
             y=[b],
             name=f"{number}  {as_plotly(name)}",
             text=[str(number)],
             mode="markers+text",
-            textposition="top center",
+            textposition=f"{side} center",
             marker={"size": 9, "color": BLUE},
             hoverinfo="skip",
             cliponaxis=False,
@@ -219,6 +221,14 @@ def labelled_points(
         },
     )
     return figure
+
+
+def _number_sides(x: np.ndarray, y: np.ndarray) -> list[str]:
+    """Return "top" or "bottom" for each point, in coordinates that are drawn evenly."""
+    x, y = ((values - values.min()) / (np.ptp(values) or 1) for values in (x, y))
+    right, up = x[None, :] - x[:, None], y[None, :] - y[:, None]  # from the row's point to the column's
+    covers = (np.abs(right) < 0.02) & (up > 0) & (up < 0.1)  # about as wide and as high as a number
+    return ["bottom" if one else "top" for one in covers.any(axis=1)]
 
 
 def arrow_chart(

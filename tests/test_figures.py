@@ -126,6 +126,15 @@ def test_points_are_numbered_and_the_numbers_named_below():
     assert figure.layout.legend.yanchor == "top"
 
 
+@pytest.mark.parametrize(("y", "log_y"), [([0, 5, 5.3, 10], False), ([1, 100, 120, 10_000], True)])
+def test_a_number_does_not_stand_on_the_point_above_its_own(y, log_y):
+    names = ["low", "under another", "over another", "high"]
+    figure = figures.labelled_points(
+        [0, 0.5, 0.5, 1], y, names, title="t", x_title="x", y_title="y", log_y=log_y
+    )
+    assert [trace.textposition.split()[0] for trace in figure.data] == ["top", "bottom", "top", "top"]
+
+
 def test_more_series_than_can_be_told_apart_are_refused_and_not_dropped():
     series = {str(i): [1, 2] for i in range(9)}
     with pytest.raises(ValueError, match=r"at most 7.* got 9"):
