@@ -126,7 +126,6 @@ def _loss_and_gradients(wanted, hidden, weight, bias, targets, counted, smoothin
         if smoothing:
             losses[rows] -= smoothing * logits.mean(dim=1)
         peak = logits.amax(dim=1)
-        peak = peak.masked_fill(peak.isneginf(), 0.0)  # −inf − (−inf) would be NaN
         total = logits.sub_(peak[:, None]).exp_().sum(dim=1)
         losses[rows] += peak + total.log()
         error = logits.mul_(share / total[:, None]).scatter_add_(1, place, (smoothing - 1) * share)

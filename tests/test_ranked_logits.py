@@ -9,7 +9,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lmhead_course import ORDERS, RankedLogits, SamplingParams, process_logits
+from lmhead_course import ORDERS, RankedLogits, SamplingParams, process_logits, sampling
 from tests import oracle
 from tests.oracle import kept_ids
 from tests.strategies import batches, eighths, sampling_params
@@ -198,6 +198,20 @@ def test_threads_that_move_different_sliders_at_once_all_get_their_own_answer():
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(shared.distribution, moves))
     assert together == [alone[step % 91] for step in range(150)]
+
+
+def test_the_sums_of_the_latest_eight_temperatures_are_kept_and_no_more(monkeypatch):
+    added_up, add_up = [], sampling._cumulate
+
+    def counted(ranked, temperature):
+        added_up.append(temperature)
+        return add_up(ranked, temperature)
+
+    monkeypatch.setattr(sampling, "_cumulate", counted)
+    ranked = RankedLogits(TOY)
+    for temperature in [*range(1, 9), *range(1, 9), 9, 1]:
+        ranked.after(SamplingParams(temperature))
+    assert added_up == [*range(1, 9), 9, 1]
 
 
 def test_however_many_temperatures_are_tried_memory_stays_bounded():
