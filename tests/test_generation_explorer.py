@@ -1,5 +1,6 @@
 """The generation explorer, moved by traits and methods as a page moves it; what it shows is computed afresh."""
 
+import dataclasses
 import json
 import math
 import threading
@@ -152,13 +153,71 @@ def test_a_full_tree_says_so_and_can_be_reset(explorer, monkeypatch):
         explorer.draw_button.click()
     assert len(explorer.nodes) == 4
     assert "press reset" in explorer.error
+    assert "has read" in explorer.table.status
     assert not explorer.tree.busy
     assert not explorer.table.busy
+    assert not explorer.table.stale, "the rows are still those of this step"
     explorer.reset_button.click()
     assert (len(explorer.nodes), explorer.error) == (1, "")
 
 
+def test_rows_of_older_settings_are_told_from_those_of_the_present_ones(lm):
+    broken = False
+
+    def stage(logits, *, prompt, generated):
+        if broken:
+            raise KeyError("forgotten")
+        return logits
+
+    explorer = GenerationExplorer(lm, prompt="abc", params=SamplingParams(order=("temperature", stage)))
+    assert (explorer.error, explorer.table.stale) == ("", False)
+    broken = True
+    explorer.temperature.value = 0.3
+    assert "forgotten" in explorer.error
+    assert explorer.table.stale
+    assert "last time that all worked" in explorer.table.caption
+    assert "has read" in explorer.table.status
+    broken = False
+    explorer.temperature.value = 0.4
+    assert (explorer.error, explorer.table.stale) == ("", False)
+    assert "last time" not in explorer.table.caption
+
+
+def test_only_the_step_that_is_looked_at_keeps_more_than_its_logits(explorer):
+    for temperature in (0.5, 0.7, 0.9):
+        explorer.draw_button.click()
+        explorer.temperature.value = temperature
+        explorer.repetition_penalty.value = 1 + temperature
+    explorer.look(1)
+    fields = {field.name for field in dataclasses.fields(explorer.nodes[0].context)}
+    kept = [bool(vars(node.context).keys() - fields) for node in explorer.nodes]
+    assert kept == [True, False, False, False]
+
+
 # Drawing -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("away", ["prompt", "look", "look_behind"])
+def test_draws_that_wait_end_where_the_learner_goes_elsewhere(lm, away):
+    explorer = GenerationExplorer(lm, prompt="abc")
+    go = {
+        "prompt": lambda: setattr(explorer.prompt, "value", "cab"),
+        "look": lambda: explorer.look(1),
+        "look_behind": lambda: explorer.look_behind(1),
+    }[away]
+    step = lm.step
+
+    def gone_meanwhile(*arguments, **settings):
+        if len(explorer.nodes) == 3:
+            lm.step = step
+            go()
+        return step(*arguments, **settings)
+
+    lm.step = gone_meanwhile
+    explorer.more_button.click()
+    assert explorer.error == ""
+    assert len(explorer.nodes) == (1 if away == "prompt" else 4)
+    assert not explorer.tree.busy
 
 
 def test_greedy_draws_are_what_generate_writes(explorer, lm):

@@ -63,6 +63,11 @@ class Context:
         tokens = torch.cat([*ids.values(), torch.from_numpy(self.ranked.token_ids[:1])]).unique()
         return tokens, {name: torch.searchsorted(tokens, counted) for name, counted in ids.items()}
 
+    def forget(self) -> None:
+        """Drop what was computed from the logits and would be computed again: a dozen times their memory."""
+        for name in ("ranked", "probabilities", "counted"):
+            self.__dict__.pop(name, None)
+
     @property
     def status(self) -> str:
         """How much of the text the model has read, in words."""

@@ -15,10 +15,10 @@ from ..tokens import clean
 from .context import labeller, read_on, read_text
 from .controls import SamplingControls
 from .explorer import Explorer
-from .generation_view import GenerationView, Node, Tree, lines_of, log_prob_of, view_of
+from .generation_view import ROOT, GenerationView, Node, Tree, lines_of, log_prob_of, view_of
 from .prompt_box import PromptBox
 from .sampling_view import TokenRow, draw_token
-from .token_table import TokenTable
+from .token_table import OLD_ROWS, TokenTable
 from .token_tree import TokenTree
 from .turns import Turns, trouble_of
 
@@ -57,6 +57,7 @@ class GenerationExplorer(Explorer):
         self._generator = torch.Generator()
         self._turns = Turns(self._do)
         self._tree, self.view = Tree(), None
+        self._fresh = False  # whether the table shows the tree's place with the settings of the controls
         self._build()
         self._listen()
         self._turns.add(lambda: self._read(self._start_text))
@@ -130,7 +131,10 @@ class GenerationExplorer(Explorer):
     def _do(self, change: Callable[[], Any]) -> None:
         if trouble := trouble_of(change):
             with self.table.hold_sync():
-                self.table.error, self.table.busy, self.table.stale = trouble, False, not self._tree.nodes
+                self.table.error, self.table.busy, self.table.stale = trouble, False, not self._fresh
+                self.table.status = self._context().status if self._tree.nodes else ""
+                if self.table.rows and not self._fresh:
+                    self.table.caption = OLD_ROWS
             self.tree.busy = False
 
     def _clicked(self, asked: list) -> None:
@@ -150,7 +154,7 @@ class GenerationExplorer(Explorer):
             return  # it was typed on while this call waited, and another one follows
         self._generator.manual_seed(self._seed)
         self._busy()
-        self._tree = Tree()
+        self._tree, self._fresh = Tree(), False
         try:
             context = read_text(self._lm, text)
         finally:
@@ -166,6 +170,7 @@ class GenerationExplorer(Explorer):
         else:
             if not 0 <= token_id < len(context.logits):
                 raise ValueError(f"token_id must be in 0 … {len(context.logits) - 1}, got {token_id}")
+            self._tree.check_room()
             self._busy()
             ends = token_id in self._lm.eos_ids
             behind = None if ends else read_on(self._lm, context, token_id)
@@ -173,7 +178,10 @@ class GenerationExplorer(Explorer):
             self._tree.add(Node(self._tree.at, token_id, self._label(token_id), log_prob, behind))
         self._show()
 
-    def _draw(self, count: int) -> None:
+    def _draw(self, count: int, tree: Tree | None = None, at: int = ROOT) -> None:
+        """Draw a token; from the second on only if the learner has not gone to another text or step meanwhile."""
+        if tree is not None and (tree is not self._tree or at != tree.at):
+            return
         context = self._context()
         processed = check_logits(process_logits(context.logits, self.params, **context.ids))
         draw = draw_token(processed, self._label, self._generator)
@@ -181,7 +189,8 @@ class GenerationExplorer(Explorer):
         self.table.draw = str(draw)
         if count > 1 and draw.token_id not in self._lm.eos_ids:
             # Each token has its own turn, so that a slider moved meanwhile is heard between two of them.
-            self._turns.add(lambda: self._draw(count - 1))
+            behind = self._tree, self._tree.at
+            self._turns.add(lambda: self._draw(count - 1, *behind))
 
     def _context(self):
         if not self._tree.nodes:
@@ -209,6 +218,7 @@ class GenerationExplorer(Explorer):
     def _show(self) -> None:
         if not self._tree.nodes:
             return
+        self._fresh = False
         self.view = view = self.compute(self.params)
         context, step = self._context(), view.step
         with self.tree.hold_sync():
@@ -220,6 +230,7 @@ class GenerationExplorer(Explorer):
             self.table.sentence, self.table.readouts = view.sentence, view.readouts
             self.table.status, self.table.draw = context.status, ""
             self.table.error, self.table.busy, self.table.stale = self.controls.error, False, False
+        self._fresh = True
 
     def _choice(self, row: TokenRow) -> dict:
         return {

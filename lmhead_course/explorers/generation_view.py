@@ -13,7 +13,8 @@ from .sampling_view import SamplingView, view_of_settings
 from .token_table import percent, quoted
 
 MOST_NODES = 150
-"""How many tokens a tree may hold: each keeps its step's logits, 0.2 MB at 49,152 tokens."""
+"""How many tokens a tree may hold: each keeps its step's logits, 0.2 MB at 49,152 tokens, and no other step than the
+one that is looked at keeps more."""
 
 ROOT = 0
 """The node of the typed text."""
@@ -69,19 +70,23 @@ class Tree:
     def look(self, node: int) -> None:
         """Show the step at which a node's token was taken; for the root, the first step."""
         self._check(node)
-        self.at, self.mark = (ROOT, None) if node == ROOT else (self.nodes[node].parent, node)
+        self._stand(*((ROOT, None) if node == ROOT else (self.nodes[node].parent, node)))
 
     def look_behind(self, node: int) -> None:
         """Show the step behind a node; raise ``ValueError`` where the text has ended."""
         self._check(node)
         if self.nodes[node].context is None:
             raise ValueError(f"{quoted(self.nodes[node].label)} ends the text: nothing follows it")
-        self.at, self.mark = node, None
+        self._stand(node, None)
+
+    def check_room(self) -> None:
+        """Raise ``ValueError`` if the tree can hold no more."""
+        if len(self.nodes) > MOST_NODES:
+            raise ValueError(f"the tree holds {MOST_NODES} tokens, as many as it can: press reset")
 
     def add(self, node: Node) -> None:
         """Add a node behind the place that is looked at, and go there (or mark it, where the text ends with it)."""
-        if len(self.nodes) > MOST_NODES:
-            raise ValueError(f"the tree holds {MOST_NODES} tokens, as many as it can: press reset")
+        self.check_room()
         self.nodes.append(node)
         self.go_to(len(self.nodes) - 1)
 
@@ -91,6 +96,11 @@ class Tree:
             self.look(place)
         else:
             self.look_behind(place)
+
+    def _stand(self, at: int, mark: int | None) -> None:
+        if at != self.at:
+            self.nodes[self.at].context.forget()
+        self.at, self.mark = at, mark
 
     def _check(self, node: int) -> None:
         if not 0 <= node < len(self.nodes):

@@ -21,7 +21,7 @@ from .explorer import Explorer
 from .learner import LearnerError, run_process
 from .prompt_box import PromptBox
 from .sampling_view import Draw, SamplingView, draw_token, view_of_processed, view_of_settings
-from .token_table import TokenTable
+from .token_table import OLD_ROWS, TokenTable
 
 NOTHING_TO_COUNT = "Presence and frequency count drawn tokens, and none is drawn yet: press sample."
 
@@ -234,7 +234,7 @@ class SamplingExplorer(Explorer):
             elif self._context is None:
                 table.rows, table.caption, table.sentence, table.readouts = [], "", "", []
             elif table.rows:
-                table.caption = "These rows are from the last time that all worked."
+                table.caption = OLD_ROWS
             table.stale = view is None
             table.error = trouble or view.remark
             table.status = self._status()

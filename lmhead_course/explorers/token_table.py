@@ -7,6 +7,8 @@ from ..escaping import visible
 from ..tokens import clean
 from .words import shared_css, shared_js
 
+OLD_ROWS = "These rows are from the last time that all worked."
+
 
 class TokenTable(anywidget.AnyWidget):
     """Rows of tokens with their probability before and after the settings, and the words around them.
