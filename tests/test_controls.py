@@ -131,6 +131,13 @@ def test_an_order_of_ones_own_can_be_chosen_and_what_it_leaves_out_is_said():
     assert controls.params == SamplingParams(temperature=2.0, top_k=3)
 
 
+def test_the_folded_penalties_say_which_values_are_off_and_not_that_they_are_off():
+    controls, off = SamplingControls(1000, SamplingParams(repetition_penalty=1.5)), SamplingParams()
+    (folded,) = [child for child in controls.children if hasattr(child, "titles")]
+    values = f"{off.repetition_penalty:g}, {off.presence_penalty:g}, {off.frequency_penalty:g}"
+    assert folded.titles == (f"Penalties ({values} = off)",)
+
+
 def test_every_box_has_a_name_and_every_slider_follows_while_it_moves():
     controls = SamplingControls(12)
     for name in FIELDS[:-1]:

@@ -183,7 +183,7 @@ class SamplingControls(ipywidgets.VBox):
             setattr(self, name, control)
             control.observe(self._moved, "value")
         penalties = [self.repetition_penalty, self.presence_penalty, self.frequency_penalty]
-        folded = ipywidgets.Accordion([ipywidgets.VBox(penalties)], titles=("Penalties (off: 1, 0, 0)",))
+        folded = ipywidgets.Accordion([ipywidgets.VBox(penalties)], titles=("Penalties (1, 0, 0 = off)",))
         open_ones = [self.temperature, self.top_k, self.top_p, self.min_p, self.order]
         stops = {control.box.description: control.texts for control in (self.top_k, self.min_p)}
         super().__init__([*open_ones, folded, SliderNames(stops=stops)])
