@@ -41,3 +41,24 @@ def test_a_part_of_the_report_without_marks_is_refused():
     assert mutate.written(report, "part", "new\n") == "a\n<!-- part -->\nnew\n<!-- end of part -->\nb"
     with pytest.raises(ValueError, match="no marks for another"):
         mutate.written(report, "another", "new\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["sofmax"], ["softmax", "sofmax"], ["conformance"], ["--report", "tests"]]
+)
+def test_a_part_that_is_not_known_is_refused_where_a_slip_would_pass_without_any_mutant(
+    arguments, monkeypatch, capsys
+):
+    monkeypatch.setattr(mutate, "run", lambda chosen: pytest.fail("nothing may run"))
+    monkeypatch.setattr(mutate, "report_conformance", lambda: pytest.fail("nothing may run"))
+    monkeypatch.setattr(mutate.sys, "argv", ["mutate.py", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        mutate.main()
+    assert ended.value.code == 2
+    assert f"unknown parts ['{arguments[-1]}']: choose from softmax, " in capsys.readouterr().err
+
+
+def test_known_parts_are_taken(monkeypatch, capsys):
+    monkeypatch.setattr(mutate.sys, "argv", ["mutate.py", "--list", "--report", "loss", "conformance"])
+    mutate.main()
+    assert {line.split(":")[0] for line in capsys.readouterr().out.splitlines()} == {"loss.py"}

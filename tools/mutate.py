@@ -424,6 +424,9 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="only list the mutants")
     parser.add_argument("--report", action="store_true", help=f"write into {REPORT.relative_to(ROOT)}")
     asked = parser.parse_args()
+    parts = [*TESTS, "conformance"] if asked.report else [*TESTS]
+    if unknown := sorted({*asked.parts} - {*parts}):
+        parser.error(f"unknown parts {unknown}: choose from {', '.join(parts)}")
     known = explained()
     chosen = [m for module in TESTS if module in (asked.parts or TESTS) for m in mutants(module)]
     if asked.sample:
