@@ -326,8 +326,13 @@ def _size(path: Path) -> int:
         return 0
 
 
+def unfinished(folder: Path) -> list[Path]:
+    """Return the temporary folders beside a model's, in which it is being made, or was when a process was killed."""
+    return list(folder.parent.glob(f".{folder.name}-*"))
+
+
 def _remove_stale(folder: Path) -> None:
-    for old in folder.parent.glob(f".{folder.name}-*"):
+    for old in unfinished(folder):
         with contextlib.suppress(OSError):  # its owner is alive and just removed it
             newest = max(path.stat().st_mtime for path in [old, *old.rglob("*")])
             if time.time() - newest > STALE_SECONDS:

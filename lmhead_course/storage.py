@@ -4,14 +4,15 @@ import os
 import sys
 from pathlib import Path
 
-from .fetch import cache_dir
+from .fetch import SMOLLM2, cache_dir, unfinished
 from .progress import progress_file
 from .tables import Table
 
 
 def show_storage() -> Table:
-    """Return a table of everything that the course has put on this machine. Removing a row's folder removes it.
+    """Return a table of everything that the course has put on this machine. Removing what a row names removes it.
 
+    The folders of cache and progress may hold a user's other things: what is listed in them is the course's own.
     JupyterLab and pip keep settings and caches of their own, which other programs use as well and are not listed.
     """
     return Table(
@@ -22,9 +23,17 @@ def show_storage() -> Table:
 
 def _places() -> list[tuple[str, Path, str]]:
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+    model, progress = cache_dir() / SMOLLM2.folder, progress_file()
+    unread = sorted(progress.parent.glob("progress-unreadable-*.json"))
     places = [
-        ("the model", cache_dir(), "load_model() fetches it again"),
-        ("your progress", progress_file(), "all exercises count as open again"),
+        ("the model", model, "load_model() fetches it again"),
+        *(
+            ("an unfinished download of the model", part, "nothing is lost, unless one is running")
+            for part in sorted(unfinished(model))
+        ),
+        ("your progress", progress, "all exercises count as open again"),
+        ("a lock for your progress", progress.with_suffix(".lock"), "it is made again"),
+        *(("progress that could not be read", file, "nothing else needs it") for file in unread),
         (
             "other models that you loaded",
             Path(os.environ.get("HF_HUB_CACHE", home / "hub")),
