@@ -24,7 +24,7 @@ def restore_notebook(name: str | int, folder: str | os.PathLike = ".") -> None:
     notebook or several, ``RuntimeError`` if there is no original.
     """
     folder = _folder(Path(folder))
-    path = folder / _one_of(str(name).zfill(2), folder)
+    path = folder / _one_of(str(name), folder)
     original = from_git(path) or from_installed(path)
     if original is None:
         raise RuntimeError(
@@ -34,8 +34,7 @@ def restore_notebook(name: str | int, folder: str | os.PathLike = ".") -> None:
     if path.exists() and path.read_bytes() == original:
         print(f"{path.name} is as it was: nothing to restore.")
         return
-    kept = _keep(path) if path.exists() else None
-    _write(path, original)
+    kept = _put(path, original)
     print(f"{path.name} is as it was.", *([f"What you had is now {kept.name}."] if kept else []))
     print("If it is open in JupyterLab: File → Reload Notebook from Disk.")
 
@@ -65,10 +64,30 @@ def _one_of(name: str, folder: Path) -> str:
     """Return the one notebook whose file name begins with ``name``, among those of the folder and the originals."""
     files = {path.name for place in (folder, INSTALLED) for path in place.glob("[0-9][0-9]_*.ipynb")}
     files = {file for file in files if ".mine-" not in file}
-    found = sorted(file for file in files if file.startswith(name))
+    # No name at all is the beginning of every one, and with zeros before it that of notebook 00.
+    found = sorted(file for file in files if name and file.startswith(name.zfill(2)))
     if len(found) != 1:
         raise ValueError(f"name must fit one of {sorted(files)}, got {name!r}")
     return found[0]
+
+
+def _put(path: Path, content: bytes) -> Path | None:
+    """Write a notebook, and return the name that the learner's has now, None where there was none.
+
+    The original is whole on the disk before the learner's gives way: where the disk is full nothing changes.
+    """
+    part = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as handle:
+            part = Path(handle.name)
+            handle.write(content)
+        part.chmod(0o666 & ~_umask())  # a temporary file is private, a notebook follows the umask
+        kept = _keep(path) if path.exists() else None
+        os.replace(part, path)
+    finally:
+        if part is not None:
+            part.unlink(missing_ok=True)
+    return kept
 
 
 def _keep(path: Path) -> Path:
@@ -78,13 +97,6 @@ def _keep(path: Path) -> Path:
         number += 1
     path.rename(kept)
     return kept
-
-
-def _write(path: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as handle:
-        handle.write(content)
-    Path(handle.name).chmod(0o666 & ~_umask())  # a temporary file is private, a notebook follows the umask
-    os.replace(handle.name, path)
 
 
 def _umask() -> int:

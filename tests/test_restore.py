@@ -100,6 +100,48 @@ def test_a_name_that_fits_none_or_several_is_refused_with_those_there_are(folder
     assert (folder / "03_sampling.ipynb").read_bytes() == MINE
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_no_name_is_not_the_number_of_the_first_notebook(folder, name):
+    (folder / "00_start_here.ipynb").write_bytes(MINE)
+    (folder.parents[1] / "installed" / "00_start_here.ipynb").write_bytes(ORIGINAL)
+    with pytest.raises(ValueError, match=rf"name must fit one of .*00_start.*got '{name}'"):
+        restore_notebook(name, folder)
+    assert (folder / "00_start_here.ipynb").read_bytes() == MINE
+
+
+FULL = """
+import resource, signal, sys
+from lmhead_course import restore
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (8, 8))
+restore.INSTALLED = restore.Path(sys.argv[1])
+restore.restore_notebook("03")
+"""
+
+
+def test_on_a_full_disk_the_learners_notebook_stays_where_it_is_and_nothing_else_is_left(folder, installed):
+    # A limit on a file's size fails as a full disk does: when the text is written, not when the file is opened.
+    pytest.importorskip("resource")
+    before = sorted(folder.iterdir())
+    command = [sys.executable, "-c", FULL, str(installed)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert "OSError" in done.stderr
+    assert sorted(folder.iterdir()) == before
+    assert (folder / "03_sampling.ipynb").read_bytes() == MINE
+
+
+def refuse(path, target):
+    raise PermissionError(target)
+
+
+def test_a_folder_that_takes_no_new_name_is_left_as_it_was(folder, monkeypatch):
+    before = sorted(folder.iterdir())
+    monkeypatch.setattr(restore.Path, "rename", refuse)
+    with pytest.raises(PermissionError):
+        restore_notebook("03", folder)
+    assert sorted(folder.iterdir()) == before
+
+
 def test_without_any_original_nothing_is_changed_and_it_says_where_to_get_one(folder):
     with pytest.raises(RuntimeError, match="there is no original of 04_weight_tying"):
         restore_notebook("04", folder)
