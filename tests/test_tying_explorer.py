@@ -61,6 +61,13 @@ def test_the_untied_twin_has_no_sum():
     assert {row.cells[-1] for row in shown.view.rows} == {"–"}
 
 
+def test_the_mark_of_the_chosen_row_stays_on_the_line_of_its_rank():
+    shown = explorer()
+    shown.rank.value = 3
+    assert "▶&nbsp;3<" in shown.table.value
+    assert shown.table.value.count("▶") == 1
+
+
 def test_rows_in_the_batch_differ_by_sign_and_not_by_colour_alone():
     data = json.loads(explorer().plot.figure)["data"]
     signs = {trace["name"]: trace["marker"]["symbol"] for trace in data}

@@ -135,5 +135,7 @@ def _html(view: TyingView) -> str:
 
 def _line(cells: Sequence[str], chosen: bool) -> str:
     mark = ' style="font-weight:bold"' if chosen else ""
-    texts = [("▶ " if chosen else "") + cells[0], *cells[1:]]
-    return f"<tr{mark}>" + "".join(f"<td>{as_html(text)}</td>" for text in texts) + "</tr>"
+    texts = [as_html(text) for text in cells]
+    if chosen:
+        texts[0] = f"▶&nbsp;{texts[0]}"  # in one line: a row of two would push the others down
+    return f"<tr{mark}>" + "".join(f"<td>{text}</td>" for text in texts) + "</tr>"
