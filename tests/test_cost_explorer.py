@@ -148,6 +148,7 @@ def test_the_roofline_has_titles_and_keeps_its_axes_when_a_device_changes(explor
     [
         (count(38_597_376), "38.6 M"), (count(999_600), "1 M"), (count(12), "12"), (size(113e6), "113 MB"),
         (size(4.19e9), "4.19 GB"), (duration(46.1e-6), "46.1 µs"), (duration(2.0), "2 s"), (duration(3e-9), "3 ns"),
+        (duration(9.997e-4), "1 ms"), (duration(0.9997), "1 s"), (duration(999.7), "1,000 s"),
     ],
 )  # fmt: skip
 def test_numbers_are_written_with_three_figures_and_a_unit(text, expected):

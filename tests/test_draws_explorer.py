@@ -188,6 +188,16 @@ def test_labels_reach_plotly_escaped():
     assert names == ["&lt;b&gt;x&lt;/b&gt;", "&#36;x&#36;"]
 
 
+def test_long_labels_get_room_below_and_take_none_from_the_bars():
+    short, long = (
+        json.loads(DrawsExplorer(logits=[1.0, 0.0], labels=["a", name]).histogram.figure)["layout"]
+        for name in ("b", "␣incomprehensibilities")
+    )
+    more = long["margin"]["b"] - short["margin"]["b"]
+    assert more > 40
+    assert long["height"] - short["height"] == more
+
+
 def test_a_language_model_is_read_once():
     lm = letters()
     shown = DrawsExplorer(lm, prompt="abc", top=3)
@@ -265,3 +275,13 @@ def test_a_model_or_logits_are_needed_and_not_both(given):
     given = {name: letters() if name == "lm" else value for name, value in given.items()}
     with refused("DrawsExplorer needs a language model or logits, and not both"):
         DrawsExplorer(**given)
+
+
+def test_a_sampler_that_draws_where_only_one_token_can_come_is_found_out():
+    def uniform(logits, params, *, prompt, generated, generator):
+        return torch.randint(logits.shape[-1], logits.shape[:-1], generator=generator)
+
+    shown = explorer(params=SamplingParams(temperature=0), sampler=uniform)
+    shown.draw(100)
+    assert "A token came that has the probability 0" in shown.sentence
+    assert "nothing to test" not in shown.sentence

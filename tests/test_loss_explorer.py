@@ -12,6 +12,7 @@ from lmhead_course import LossExplorer, figures
 from lmhead_course.calibration import Predictions
 from lmhead_course.explorers import LossParams
 from lmhead_course.toy import LABELS, toy_logits
+from tests.typecheck import refused
 
 TOY = toy_logits()
 BEST, VERY = 2, 0  # 不错, 很
@@ -237,6 +238,12 @@ def test_gradients_are_written_beside_hatched_bars():
     assert figure.data[2].marker.pattern.shape == "/"
 
 
+def test_a_gradient_of_one_has_room_for_its_number_on_either_side():
+    left, right = figures.gradient_bars(["a", "b"], [0, 1], [1, 0], title="t").layout.xaxis.range
+    assert left <= -1.3  # the number is about a seventh of the explorer's narrow picture
+    assert right >= 1.3
+
+
 def test_larger_bins_have_larger_markers_and_lines_differ_by_more_than_colour():
     bins = ([0.2, 0.8], [0.3, 0.7], [10, 90])
     figure = figures.reliability_chart({"a": bins, "b": bins}, title="t")
@@ -258,3 +265,21 @@ def test_every_figure_has_a_title_axis_titles_and_the_course_style(figure):
     assert figure.layout.title.text
     assert figure.layout.xaxis.title.text
     assert figure.layout.template.layout.paper_bgcolor == "#FFFFFF"
+
+
+def test_settings_made_in_code_reach_beyond_the_boxes(explorer):
+    params = LossParams(VERY, 5000.0, 0.995)
+    explorer.params = params
+    assert (explorer.params, explorer.view.params, explorer.error) == (params, params, "")
+
+
+def test_a_target_that_is_not_shown_is_refused_before_anything_moves(explorer):
+    before = explorer.params
+    with refused("target", "[0, 1, 2, 3, 4]", "9"):
+        explorer.params = LossParams(9, 1.0, 0.2)
+    assert explorer.params == before
+
+
+def test_a_logit_beyond_the_slider_is_refused_with_its_size():
+    with refused("logits", "[-1000, 1000]", "1500"):
+        LossExplorer(torch.tensor([1.0, 1500.0]))

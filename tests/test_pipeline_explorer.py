@@ -332,3 +332,29 @@ def test_nothing_is_printed(wide, capsys):
     wide.move("top_p", to=0)
     wide.top_p.value = 7
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("where", ["the model", "a stage"])
+def test_an_interrupted_kernel_leaves_words_and_no_busy_sign(where):
+    lm, interrupted = letters(), False
+
+    def stage(logits, *, prompt, generated):
+        if interrupted and where == "a stage":
+            raise KeyboardInterrupt
+        return logits
+
+    explorer = PipelineExplorer(lm, prompt="abc", stages=[stage])
+    step, interrupted = lm.step, True
+
+    def stopped(*arguments, **settings):
+        raise KeyboardInterrupt
+
+    if where == "the model":
+        lm.step = stopped
+    explorer.prompt.value = "cab"
+    assert "KeyboardInterrupt" in explorer.error
+    assert not explorer.words.busy
+    assert "is reading" not in explorer.words.status
+    lm.step, interrupted = step, False
+    explorer.prompt.value = "bac"
+    assert explorer.error == ""

@@ -9,7 +9,17 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lmhead_course import ORDERS, SamplingExplorer, SamplingParams, process_logits
+from lmhead_course import (
+    ORDERS,
+    DrawsExplorer,
+    GenerationExplorer,
+    LossExplorer,
+    PipelineExplorer,
+    SamplingExplorer,
+    SamplingParams,
+    SoftmaxExplorer,
+    process_logits,
+)
 from lmhead_course.explorers.context import WINDOW, Context
 from lmhead_course.explorers.sampling_view import view_of_processed, view_of_reranked, view_of_settings
 from lmhead_course.explorers.token_table import percent
@@ -687,3 +697,14 @@ def test_any_valid_settings_can_be_set_from_code(toy, params):
     assert toy.params == params
     assert toy.order.value == params.order
     assert toy.presence_penalty.value == params.presence_penalty
+
+
+@pytest.mark.parametrize("top", [0, -1, 2.5, None])
+@pytest.mark.parametrize(
+    "explorer",
+    [SamplingExplorer, PipelineExplorer, DrawsExplorer, SoftmaxExplorer, LossExplorer, GenerationExplorer],
+)
+def test_a_number_of_rows_below_one_is_refused_by_every_explorer(explorer, top):
+    given = {"lm": letters()} if explorer is GenerationExplorer else {"logits": torch.tensor([1.0, 2.0])}
+    with refused("top", "≥ 1", repr(top)):
+        explorer(**given, top=top)

@@ -12,6 +12,7 @@ from lmhead_course import SoftmaxExplorer
 from lmhead_course.explorers import SoftmaxParams
 from lmhead_course.softmax import perplexity, softmax
 from lmhead_course.toy import toy_logits
+from tests.typecheck import refused
 
 TOY = toy_logits()
 BEST = 2  # 不错
@@ -321,3 +322,14 @@ def test_a_moved_slider_lands_on_its_grid(explorer):
     assert explorer.constant.box.value == 50.0
     explorer.temperature.slider.value = 18
     assert explorer.temperature.value == 1.0
+
+
+def test_settings_made_in_code_reach_beyond_the_boxes(explorer):
+    params = SoftmaxParams(temperature=2000.0, constant=3000.0, penalty=0.001)
+    explorer.params = params
+    assert (explorer.params, explorer.view.params, explorer.error) == (params, params, "")
+
+
+def test_a_logit_beyond_the_bars_is_refused_with_its_size():
+    with refused("logits", "[-2000, 2000]", "2500"):
+        SoftmaxExplorer(torch.tensor([1.0, -2500.0]))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -121,6 +122,24 @@ def given_context(logits: Tensor | np.ndarray | Sequence[float]) -> Context:
     if logits.ndim != 1:
         raise ValueError(f"logits must have shape (d_vocab,), got {tuple(logits.shape)}")
     return Context(check_logits(logits).float().cpu())
+
+
+def bounded_logits(logits: Tensor | Sequence[float], limit: float) -> Float[Tensor, " d_vocab"]:
+    """Return logits (d_vocab,) that were given, for sliders that end somewhere.
+
+    Raises ``ValueError`` where they have no softmax, or one is infinite or beyond ±``limit``.
+    """
+    found = given_context(logits).logits
+    largest = float(found.abs().max())
+    if not largest <= limit:
+        raise ValueError(f"logits must be finite and in [{-limit:g}, {limit:g}], got one of ±{largest:g}")
+    return found
+
+
+def check_top(top: int) -> None:
+    """Raise ``ValueError`` unless a number of rows to show is at least 1."""
+    if not isinstance(top, Integral) or top < 1:
+        raise ValueError(f"top must be a whole number ≥ 1, got {top!r}")
 
 
 def labeller(labels: Iterable | Callable[[int], str] | None, d_vocab: int) -> Callable[[int], str]:

@@ -210,8 +210,8 @@ def size(n: float) -> str:
 def duration(seconds: float) -> str:
     """Return a time with its unit: 46.1 µs, 2.3 ms, 1.2 s."""
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:,.3g} {unit}" if seconds < 1000 else f"{seconds:,.0f} s"
+        if seconds * factor >= 0.9995:  # 999.6 µs would be shown as 1e+03
+            return f"{seconds * factor:.3g} {unit}" if seconds < 999.5 else f"{seconds:,.0f} s"
     return f"{seconds * 1e9:.3g} ns"
 
 

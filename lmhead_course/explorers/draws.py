@@ -11,15 +11,16 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from ..checks.exercise import describe_error
+from ..escaping import visible
 from ..figures import draws_chart, line_chart
 from ..protocol import CausalLM
 from ..sampling import SamplingParams
-from .context import given_context, labeller, read_text
+from .context import check_top, given_context, labeller, read_text
 from .draws_view import DrawsView, Tally, draws_text, view_of_draws
 from .explorer import Explorer
-from .plot import Plot
+from .plot import Plot, in_rows
 from .token_table import bar_scale
+from .turns import trouble_of
 from .words import Words
 
 REPAINT_S = 0.3  # how often a long run of draws is shown while it goes on
@@ -58,6 +59,7 @@ class DrawsExplorer(Explorer):
     ):
         if (lm is None) == (logits is None):
             raise ValueError("DrawsExplorer needs a language model or logits, and not both")
+        check_top(top)
         self._context = read_text(lm, prompt) if lm is not None else given_context(logits)
         self._label = lru_cache(maxsize=None)(
             labeller(lm.label if lm is not None else labels, len(self._context.logits))
@@ -91,19 +93,11 @@ class DrawsExplorer(Explorer):
             pass
         return view_of_draws(tally, self._label, self._top)
 
-    @torch.no_grad()
     def draw(self, n: int = 1) -> None:
         """Draw n more tokens, and show them while they come. A learner's sampler that raises is shown, not raised."""
         with self._lock:
             self._busy(True)
-            try:
-                self._run(n)
-                trouble = ""
-            except ValueError as error:
-                trouble = str(error)
-            except (Exception, KeyboardInterrupt) as error:  # a sampler that never ends is interrupted
-                trouble = describe_error(error)
-            self._show(trouble)
+            self._show(trouble_of(lambda: self._run(n)))
             self._busy(False)
 
     def reset(self) -> None:
@@ -134,7 +128,7 @@ class DrawsExplorer(Explorer):
         self.curve = Plot(_curve(self.view))
         row = ipywidgets.HBox([*self.buttons.values(), self.reset_button])
         row.layout = ipywidgets.Layout(flex_flow="row wrap", overflow="visible")
-        super().__init__([row, self.words, _side_by_side(self.histogram, self.curve)])
+        super().__init__([row, self.words, in_rows(self.histogram, self.curve)])
         self.layout = ipywidgets.Layout(max_width="1100px", overflow="visible")
 
     def _busy(self, busy: bool) -> None:
@@ -157,6 +151,9 @@ def _histogram(view: DrawsView) -> go.Figure:
     figure.update_layout(title_text=f"Share of each token after {draws_text(view.n)}", **_ROOM)
     figure.update_traces(hoverinfo="y")
     figure.update_xaxes(tickangle=-35, ticklabeloverflow="allow")
+    # Slanted labels reach down, a long token's further than others: room for them above the axis's title.
+    below = max(80, 45 + 5 * max(len(visible(label)) for label in view.labels))
+    figure.update_layout(margin_b=below, height=_ROOM["height"] + below - 80)
     # Steps, so that the axis rests while the bars move.
     full = bar_scale(1.1 * max(*view.expected, *view.observed))
     figure.update_yaxes(range=[0, 100 * full])
@@ -185,16 +182,6 @@ def _curve(view: DrawsView) -> go.Figure:
     figure.update_xaxes(range=[-0.06, last], dtick=1)
     figure.update_yaxes(range=[math.log10(max(guide[-1], 1e-6)) - 0.7, 2.1], dtick=1)
     return figure
-
-
-def _side_by_side(*figures: Plot) -> ipywidgets.HBox:
-    """Return the figures in a row, or below each other where the page is too narrow for two."""
-    boxes = [ipywidgets.VBox([figure]) for figure in figures]
-    for box in boxes:
-        box.layout = ipywidgets.Layout(flex="1 1 380px", min_width="0", overflow="hidden")
-    row = ipywidgets.HBox(boxes)
-    row.layout = ipywidgets.Layout(flex_flow="row wrap", overflow="visible")
-    return row
 
 
 def _button(name: str) -> ipywidgets.Button:

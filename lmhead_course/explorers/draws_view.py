@@ -133,7 +133,7 @@ class DrawsView:
         """The pictures in words."""
         if self.n == 0:
             return "Nothing is drawn yet: the marks show what should come, the bars will show what did."
-        if self.deviation == 0:
+        if self.deviation == self.error == 0:
             return "Only one token can come, so every draw is the same and there is nothing to test."
         if self.error == 0:
             return f"After {self.n:,} draws every share is exactly its probability."

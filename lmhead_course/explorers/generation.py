@@ -12,7 +12,7 @@ from ..processors import check_logits
 from ..protocol import CausalLM
 from ..sampling import SamplingParams, process_logits
 from ..tokens import clean
-from .context import labeller, read_on, read_text
+from .context import check_top, labeller, read_on, read_text
 from .controls import SamplingControls
 from .explorer import Explorer
 from .generation_view import ROOT, GenerationView, Node, Tree, lines_of, log_prob_of, view_of
@@ -51,6 +51,7 @@ class GenerationExplorer(Explorer):
         top: int = 15,
         seed: int = 7,
     ):
+        check_top(top)
         self._lm, self._top, self._seed = lm, top, seed
         self._label = lru_cache(maxsize=None)(labeller(lm.label, len(lm.head.weight)))
         self._start_text, self._start_params = clean(prompt), params

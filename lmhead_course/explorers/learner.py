@@ -12,7 +12,7 @@ from ..sampling import SamplingParams
 CALL = "process(logits, params, prompt=…, generated=…)"
 
 
-class LearnerError(Exception):
+class LearnerError(ValueError):
     """What is wrong with the learner's function, in words for the learner."""
 
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from ..calibration import Predictions
 from ..figures import gradient_bars, loss_curve, reliability_chart
 from ..toy import LABELS, toy_logits
-from .context import given_context, labeller
+from .context import bounded_logits, check_top, labeller
 from .controls import LinearSlider, SliderNames
 from .explorer import UpdatingExplorer
 from .loss_view import CURVE, LossParams, LossView, view_of_loss
-from .plot import Plot
+from .plot import Plot, in_rows
 from .words import Words
 
 LIMIT = 1000.0
@@ -49,7 +49,8 @@ class LossExplorer(UpdatingExplorer):
     ):
         if logits is None:
             logits, labels = toy_logits(), labels or LABELS
-        self._logits = _checked(logits)
+        check_top(top)
+        self._logits = bounded_logits(logits, LIMIT)
         d_vocab = len(self._logits)
         target = int(self._logits.argmax()) if target is None else target
         if not 0 <= target < d_vocab:
@@ -71,6 +72,10 @@ class LossExplorer(UpdatingExplorer):
 
     @params.setter
     def params(self, params: LossParams) -> None:
+        if params.target not in self._shown:
+            raise ValueError(f"target must be one of the tokens shown, {self._shown}, got {params.target!r}")
+        self.logit.reach(params.logit)
+        self.epsilon.reach(params.epsilon)
         with self._together():
             self.target.value, self.logit.value = params.target, params.logit
             self.epsilon.value = params.epsilon
@@ -105,7 +110,7 @@ class LossExplorer(UpdatingExplorer):
         if self._predictions is not None:
             pictures.append(_reliability(self.view))
         self.plots = [Plot(figure) for figure in pictures]
-        super().__init__([panel, self.words, _in_rows(self.plots)])
+        super().__init__([panel, self.words, in_rows(*self.plots)])
         self.add_class("lmhead-loss")
         self.layout = ipywidgets.Layout(max_width="1100px", overflow="visible")
 
@@ -169,26 +174,9 @@ def _reliability(view: LossView) -> go.Figure:
     return reliability_chart(series, title="Sure, and right? One point a bin of confidence")
 
 
-def _in_rows(plots: list[Plot]) -> ipywidgets.HBox:
-    """Return the pictures in a row, or below each other where the page is too narrow for two."""
-    boxes = [ipywidgets.VBox([plot]) for plot in plots]
-    for box in boxes:
-        box.layout = ipywidgets.Layout(flex="1 1 380px", min_width="0", overflow="hidden")
-    row = ipywidgets.HBox(boxes)
-    row.layout = ipywidgets.Layout(flex_flow="row wrap", overflow="visible")
-    return row
-
-
 def _shown(logits: Tensor, target: int, top: int) -> list[int]:
     order = logits.argsort(descending=True, stable=True)[:top].tolist()
     if target not in order:
         order = [*order[: top - 1], target]
     # A handful of words stays in its own order; of a vocabulary the best come first.
     return sorted(order) if len(logits) <= top else order
-
-
-def _checked(logits: Tensor | Sequence[float]) -> Tensor:
-    found = given_context(logits).logits
-    if not found.isfinite().all() or found.abs().max() > LIMIT:
-        raise ValueError(f"logits must be finite and in [{-LIMIT:g}, {LIMIT:g}]")
-    return found

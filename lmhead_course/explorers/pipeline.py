@@ -9,16 +9,16 @@ import ipywidgets
 import torch
 from torch import Tensor
 
-from ..checks.exercise import describe_error
 from ..protocol import CausalLM
 from ..sampling import ORDERS, SamplingParams, Stage
 from ..tokens import clean
-from .context import Context, given_context, labeller, read_text
+from .context import Context, check_top, given_context, labeller, read_text
 from .explorer import Explorer
 from .fate_table import FateTable
 from .pipeline_view import PipelineView, library_order, view_of_pipeline
 from .prompt_box import PromptBox
 from .stage_cards import TITLES, StageCards, describe_cards
+from .turns import attempt
 from .words import Words
 
 OWN = "your own order"
@@ -72,6 +72,7 @@ class PipelineExplorer(Explorer):
     ):
         if (lm is None) == (logits is None):
             raise ValueError("PipelineExplorer needs a language model or logits, and not both")
+        check_top(top)
         self._lm, self._top, self._generated = lm, top, tuple(generated)
         # Callbacks come on the page's thread and on that of a running cell, also at once.
         self._lock, self._trouble = RLock(), ""
@@ -198,21 +199,19 @@ class PipelineExplorer(Explorer):
         """Have the model read the prompt, and show what may follow."""
         with self._lock:
             self.words.busy, self.words.status = True, "The model is reading …"
-            try:
-                context = read_text(self._lm, self.prompt.value)
-                self._context, self._trouble = self._with_generated(context), ""
-                status = context.status
-            except Exception as error:
-                self._context, self._trouble, status = None, _in_words(error), ""
-            self.words.busy, self.words.status = False, status
+            self._context, self._trouble = attempt(self._context_of_prompt)
+            self.words.busy = False
+            self.words.status = "" if self._context is None else self._context.status
             self._refresh()
+
+    def _context_of_prompt(self) -> Context:
+        return self._with_generated(read_text(self._lm, self.prompt.value))
 
     def _refresh(self, _change=None) -> None:
         with self._lock:  # whoever comes last reads the last settings
-            try:
-                view = self.compute(self.params)
-            except Exception as error:  # a stage may be the learner's own
-                self.words.error = _in_words(error)
+            view, trouble = attempt(lambda: self.compute(self.params))
+            if view is None:  # a stage may be the learner's own
+                self.words.error = trouble
                 self.cards.stale = self.table.stale = True
                 return
             self.view = view
@@ -257,7 +256,3 @@ def _start_order(params: SamplingParams, stages: Mapping[str, Stage]) -> tuple[s
     names = {stage: name for name, stage in stages.items()}
     given = [names[stage] for stage in params.order if stage in names]
     return (*(name for name in library_order("hf", stages) if name not in given), *given)
-
-
-def _in_words(error: Exception) -> str:
-    return str(error) if isinstance(error, ValueError) else describe_error(error)

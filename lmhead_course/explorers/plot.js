@@ -1,7 +1,7 @@
 // Draws plotly figures with one copy of plotly.js a page, whatever the number of plots, and below each its numbers as a
 // table, for everybody who cannot see the picture or has no mouse to hover over it.
 
-const MOST_LINES = 500;
+const MOST_LINES = 2000;
 
 async function unpack(bytes) {
   const packed = new Blob([bytes]).stream();
@@ -91,6 +91,8 @@ function showNumbers({ details, summary, room, table }, plot, title) {
     const line = make("tr", "", body);
     cells.forEach((text) => make("td", "", line, text));
   }
+  const missing = lines.length - MOST_LINES;
+  if (missing > 0) make("td", "", make("tr", "", body), `… and ${missing} more`).colSpan = header.length;
 }
 
 // ---- the picture ------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import gzip
 from functools import cache
 
 import anywidget
+import ipywidgets
 import plotly.graph_objects as go
 import traitlets
 from ipywidgets import widget_serialization
@@ -42,6 +43,16 @@ class Plot(anywidget.AnyWidget):
     def show(self, figure: go.Figure) -> None:
         """Draw another figure; traces of equal kinds move, nothing flickers."""
         self.figure = figure.to_json()
+
+
+def in_rows(*plots: Plot) -> ipywidgets.HBox:
+    """Return the pictures in a row, or below each other where the page is too narrow for two."""
+    boxes = [ipywidgets.VBox([plot]) for plot in plots]
+    for box in boxes:
+        box.layout = ipywidgets.Layout(flex="1 1 380px", min_width="0", overflow="hidden")
+    row = ipywidgets.HBox(boxes)
+    row.layout = ipywidgets.Layout(flex_flow="row wrap", overflow="visible")
+    return row
 
 
 @cache

@@ -15,13 +15,14 @@ from torch import Tensor
 from ..protocol import CausalLM
 from ..sampling import SamplingParams, process_logits
 from ..tokens import clean
-from .context import Context, given_context, labeller, read_on, read_text
+from .context import Context, check_top, given_context, labeller, read_on, read_text
 from .controls import SamplingControls
 from .explorer import Explorer
-from .learner import LearnerError, run_process
+from .learner import run_process
 from .prompt_box import PromptBox
 from .sampling_view import Draw, SamplingView, draw_token, view_of_processed, view_of_settings
 from .token_table import OLD_ROWS, TokenTable
+from .turns import attempt
 
 NOTHING_TO_COUNT = "Presence and frequency count drawn tokens, and none is drawn yet: press sample."
 
@@ -56,6 +57,7 @@ class SamplingExplorer(Explorer):
     ):
         if (lm is None) == (logits is None):
             raise ValueError("SamplingExplorer needs a language model or logits, and not both")
+        check_top(top)
         given = None if logits is None else given_context(logits)
         self._lm, self._process, self._top = lm, process, top
         d_vocab = len(lm.head.weight) if given is None else len(given.logits)
@@ -134,7 +136,7 @@ class SamplingExplorer(Explorer):
             self._ticket += 1
             ticket = self._ticket
         # Settings are read after the ticket is taken: whoever holds the last ticket has read the last settings.
-        view, trouble = self._try(lambda: self.compute(self.params))
+        view, trouble = attempt(lambda: self.compute(self.params))
         with self._lock:
             if ticket == self._ticket:
                 self._show(view, self.controls.error or trouble)
@@ -152,13 +154,13 @@ class SamplingExplorer(Explorer):
             if self.prompt.value != text:
                 return  # it was typed on while this call waited, and another one follows
             with self._busy():
-                self._context, self._trouble = self._try(lambda: read_text(self._lm, text))
+                self._context, self._trouble = attempt(lambda: read_text(self._lm, text))
         self._refresh()
 
     def _sample(self, _button=None) -> None:
         with self._model_lock:
             context = self._context
-            draw, trouble = self._try(lambda: self._drawn(context, self.params))
+            draw, trouble = attempt(lambda: self._drawn(context, self.params))
             if draw is None:
                 with self._lock:
                     self._show(None, trouble)
@@ -172,7 +174,7 @@ class SamplingExplorer(Explorer):
 
     def _append(self, context: Context, token_id: int) -> None:
         with self._busy():
-            self._context, self._trouble = self._try(lambda: read_on(self._lm, context, token_id))
+            self._context, self._trouble = attempt(lambda: read_on(self._lm, context, token_id))
         self._marked = None  # the next rows are those of another step
         if self._context is not None and self.prompt.value == context.text:  # else it was typed on meanwhile
             self._write(self._context.text)
@@ -197,7 +199,6 @@ class SamplingExplorer(Explorer):
             self.params = self._start_params
         self._refresh()
 
-    @torch.no_grad()
     def _drawn(self, context: Context | None, params: SamplingParams) -> Draw:
         if context is None:
             raise ValueError(self._trouble)
@@ -213,15 +214,6 @@ class SamplingExplorer(Explorer):
             yield
         finally:
             self._reading = False
-
-    def _try(self, act: Callable) -> tuple:
-        """Return what a function returns and "", or None and what went wrong, in words."""
-        try:
-            return act(), ""
-        except (ValueError, LearnerError) as error:  # ours: they say what is wrong and what is allowed
-            return None, str(error)
-        except (Exception, KeyboardInterrupt) as error:
-            return None, f"{type(error).__name__}: {error}"
 
     def _show(self, view: SamplingView | None, trouble: str) -> None:
         table = self.table

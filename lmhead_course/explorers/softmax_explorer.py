@@ -8,9 +8,8 @@ import ipywidgets
 import torch
 from torch import Tensor
 
-from ..processors import check_logits
 from ..toy import LABELS, toy_logits
-from .context import labeller
+from .context import bounded_logits, check_top, labeller
 from .controls import LinearSlider, SliderNames
 from .explorer import UpdatingExplorer
 from .softmax_bars import LIMIT, SoftmaxBars
@@ -47,7 +46,8 @@ class SoftmaxExplorer(UpdatingExplorer):
     ):
         if logits is None:
             logits, labels = toy_logits(), labels or LABELS
-        self._logits = _checked(logits)
+        check_top(top)
+        self._logits = bounded_logits(logits, LIMIT)
         self._label = lru_cache(maxsize=None)(labeller(labels, len(self._logits)))
         order = self._logits.argsort(descending=True, stable=True)[:top].tolist()
         # A handful of words stays in its own order; of a vocabulary the best come first.
@@ -73,8 +73,11 @@ class SoftmaxExplorer(UpdatingExplorer):
             self._set(params)
 
     def _set(self, params: SoftmaxParams) -> None:
-        for name in ("temperature", "constant", "penalty", "dtype"):
-            getattr(self, name).value = getattr(params, name)
+        for name in ("temperature", "constant", "penalty"):
+            control, value = getattr(self, name), getattr(params, name)
+            control.reach(value)
+            control.value = value
+        self.dtype.value = params.dtype
         self.bars.said = [token in params.said for token in self._shown]
 
     @property
@@ -196,13 +199,3 @@ def _number(value: float) -> str:
     if not math.isfinite(value):
         return "inf" if value > 0 else "−inf"
     return f"{value:.3f}" if abs(value) < 100 else f"{value:.2f}"
-
-
-def _checked(logits: Tensor | Sequence[float]) -> Tensor:
-    logits = torch.as_tensor(logits).detach().clone()
-    if logits.ndim != 1:
-        raise ValueError(f"logits must have shape (d_vocab,), got {tuple(logits.shape)}")
-    logits = check_logits(logits).float().cpu()
-    if not logits.isfinite().all() or logits.abs().max() > LIMIT:
-        raise ValueError(f"logits must be finite and in [{-LIMIT:g}, {LIMIT:g}]")
-    return logits

@@ -67,8 +67,10 @@ function buildSetting(card, spec, onValue, tell) {
   });
   // What could not be used is replaced by what is in use, and that is said.
   box.addEventListener("change", () => {
-    const said = beyond(spec.title, box);
-    tell(said && `${said.slice(0, said.indexOf(":"))}; ${box.value} is not used.`);
+    const outside = beyond(spec.title, box).split(":")[0];
+    const broken = spec.step === 1 && !Number.isInteger(box.valueAsNumber) && `${spec.title} takes whole numbers`;
+    const why = outside || broken;
+    if (box.value !== "") tell(why ? `${why}; ${box.value} is not used.` : "");
     box.value = shown;
   });
   return show;

@@ -3,9 +3,13 @@
 from collections import deque
 from collections.abc import Callable
 from threading import Lock, get_ident
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+
+from ..checks.exercise import describe_error
+
+Result = TypeVar("Result")
 
 
 class Turns:
@@ -41,13 +45,17 @@ class Turns:
         return self._worker == get_ident()
 
 
-def trouble_of(change: Callable[[], Any]) -> str:
-    """Make a change without gradients, and return what went wrong, in words; empty if nothing did."""
+def attempt(act: Callable[[], Result]) -> tuple[Result | None, str]:
+    """Return what a function returns without gradients and "", or None and what went wrong, in words."""
     try:
         with torch.no_grad():  # grad mode belongs to the thread, and a callback may run on any
-            change()
+            return act(), ""
     except ValueError as error:  # ours: they say what is wrong and what is allowed
-        return str(error)
-    except (Exception, KeyboardInterrupt) as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+        return None, str(error)
+    except (Exception, KeyboardInterrupt) as error:  # code of a learner's that never ends is interrupted
+        return None, describe_error(error)
+
+
+def trouble_of(change: Callable[[], Any]) -> str:
+    """Make a change without gradients, and return what went wrong, in words; empty if nothing did."""
+    return attempt(change)[1]

@@ -239,6 +239,12 @@ def test_the_numbers_of_a_plot_are_a_table_that_follows_it(gallery):
             "goes from -2000 to 2000: -3000 became -2000.",
         ),
         ("PipelineExplorer", "top-p (1 = off)", "7", "top-p (1 = off) goes from 0 to 1; 7 is not used."),
+        (
+            "PipelineExplorer",
+            "top-k (0 = off)",
+            "2.5",
+            "top-k (0 = off) takes whole numbers; 2.5 is not used.",
+        ),
     ],
 )
 def test_a_number_typed_beyond_its_box_is_told(gallery, name, box, typed, words):
