@@ -146,12 +146,23 @@ def line_chart(
             marker={"symbol": symbol, "size": 8},
         )
     styled(figure, title, x_title, y_title)
-    figure.update_xaxes(type="log" if log_x else "linear")
-    figure.update_yaxes(type="log" if log_y else "linear")
+    figure.update_xaxes(_scale([_array(x)], log_x))
+    figure.update_yaxes(_scale(list(map(_array, series.values())), log_y))
     for name, height in (reference or {}).items():
         figure.add_hline(height, line={"color": GREY, "dash": "dot"}, annotation_text=as_plotly(name))
     figure.update_layout(showlegend=len(series) > 1)
     return figure
+
+
+def _scale(values: Sequence[np.ndarray], log: bool) -> dict[str, str]:
+    """Return an axis's type. A logarithmic one over one to three powers of ten is marked at 1, 2, 5, 10, 20, …, written
+    in full: left alone, plotly writes the "2" of 20 and that of 200 alike."""
+    if not log:
+        return {"type": "linear"}
+    found = np.concatenate(values)
+    found = found[found > 0]
+    few = len(found) and 8 <= found.max() / found.min() <= 1000
+    return {"type": "log", **({"dtick": "D2", "tickformat": ",~f"} if few else {})}
 
 
 def draws_chart(labels: Sequence[str], expected: ArrayLike, observed: ArrayLike, draws: int) -> go.Figure:
@@ -209,7 +220,7 @@ def labelled_points(
         )
     lines = -(-len(names) // 2)
     styled(figure, title, x_title, y_title, height=420 + 22 * lines)
-    figure.update_yaxes(type="log" if log_y else "linear")
+    figure.update_yaxes(_scale([_array(y)], log_y))
     figure.update_layout(
         margin={"b": 80 + 22 * lines, "t": 50},
         legend={
@@ -460,7 +471,8 @@ def gradient_bars(labels: Sequence[str], p: ArrayLike, q: ArrayLike, *, title: s
     figure.update_yaxes(
         tickvals=places, ticktext=[as_plotly(label) for label in labels], autorange="reversed", showgrid=False
     )
-    figure.update_xaxes(range=[-1.15, 1.1], dtick=0.5)
+    # Room for the number beside a bar of 1 or −1, which would lie on the label.
+    figure.update_xaxes(range=[-1.4, 1.4], dtick=0.5)
     return figure
 
 

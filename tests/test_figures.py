@@ -135,6 +135,22 @@ def test_a_number_does_not_stand_on_the_point_above_its_own(y, log_y):
     assert [trace.textposition.split()[0] for trace in figure.data] == ["top", "bottom", "top", "top"]
 
 
+@pytest.mark.parametrize(
+    ("last", "marked_in_full"), [(4, False), (20, True), (1000, True), (5000, False)], ids=str
+)
+def test_a_logarithmic_axis_over_few_powers_of_ten_writes_20_and_not_2(last, marked_in_full):
+    x, titles = [0.0, 1.0, last], {"title": "t", "x_title": "x", "y_title": "y"}
+    chart = figures.line_chart(x, {"a": [1, 1, 1], "b": x}, log_x=True, log_y=True, **titles)
+    points = figures.labelled_points([1, 2], [1, last], ["a", "b"], log_y=True, **titles)
+    for axis in (chart.layout.xaxis, chart.layout.yaxis, points.layout.yaxis):
+        assert (axis.type, axis.dtick == "D2", axis.tickformat == ",~f") == ("log", *2 * [marked_in_full])
+
+
+def test_a_linear_axis_keeps_plotlys_own_marks():
+    figure = figures.line_chart([1, 100], {"a": [1, 100]}, title="t", x_title="x", y_title="y")
+    assert (figure.layout.xaxis.type, figure.layout.xaxis.dtick) == ("linear", None)
+
+
 def test_more_series_than_can_be_told_apart_are_refused_and_not_dropped():
     series = {str(i): [1, 2] for i in range(9)}
     with pytest.raises(ValueError, match=r"at most 7.* got 9"):
