@@ -195,7 +195,7 @@ def test_a_word_of_several_tokens_is_an_error_in_words(explorer):
     before = explorer.sentence
     explorer.word.value = "Paris dog"
     assert "is not one token" in explorer.error
-    assert "search box" not in explorer.error  # this explorer has none
+    assert "as #123" in explorer.error
     assert explorer.sentence == before
     explorer.word.value = "dog"
     assert explorer.error == ""

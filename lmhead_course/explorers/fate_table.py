@@ -13,9 +13,9 @@ from .words import shared_css, shared_js
 class FateTable(anywidget.AnyWidget):
     """Rows of tokens, kept or dropped by the learner's order and by another one; text is shown as text.
 
-    ``rows`` is a list of dicts ``{"rank", "token_id", "label", "raw_text", "here", "there", "fate"}``; ``here`` and
-    ``there`` are the texts of the two columns, ``fate`` says in words who keeps it,
-    "" where both orders agree.
+    ``rows`` is a list of dicts ``{"rank", "token_id", "label", "raw", "raw_text", "here", "there", "fate"}``; ``raw``
+    is a number, ``here`` and ``there`` are the texts of the two columns, ``fate`` says in words who keeps the token, ""
+    where both orders agree.
     """
 
     _esm = shared_js("fate_table.js")

@@ -47,7 +47,7 @@ class LensExplorer(Explorer):
         self._start = {"prompt": clean(prompt), "word": word, "quantity": quantity, "norm": norm}
         self.view: LensView | None = None
         with torch.no_grad():
-            self._word = _one_token(lm, word)
+            self._word = find_token(lm, word)
             self.scene = LensScene(lm, self._start["prompt"], self._label)
         self._build()
         self._listen()
@@ -133,7 +133,7 @@ class LensExplorer(Explorer):
             self._show()
 
     def _ask(self, word: str) -> None:
-        self._word = _one_token(self._lm, word)
+        self._word = find_token(self._lm, word)
         self._show()
 
     def _reset(self) -> None:
@@ -162,11 +162,3 @@ class LensExplorer(Explorer):
             self.plot.show(figure_of(self.scene, view))
             with self.words.hold_sync():
                 self.words.sentence, self.words.readouts = view.sentence, view.readouts
-
-
-def _one_token(lm: LayeredLM, word: str) -> int:
-    try:
-        return find_token(lm, word)
-    except ValueError as error:
-        # Its advice for several tokens ends with a search box, which another explorer has.
-        raise ValueError(str(error).partition("; the search box")[0]) from None

@@ -42,8 +42,8 @@ def find_token(lm: CausalLM, word: str) -> int:
             return ids[0]
     pieces = " ".join(printable(lm.label(i)) for i in lm.encode(spellings[0]))
     raise ValueError(
-        f"“{word}” is not one token but {len(lm.encode(spellings[0]))} ({pieces}). Choose a word that is one token; "
-        "the search box finds them"
+        f"“{word}” is not one token but {len(lm.encode(spellings[0]))} ({pieces}). Choose a word that is one token, "
+        "or give a token's id, as #123"
     )
 
 

@@ -14,9 +14,9 @@ class SoftmaxBars(anywidget.AnyWidget):
     """A table with a draggable bar, a number box and a mark "said" for each token, and its probabilities beside it.
 
     ``values`` (the logits) and ``said`` are moved by the learner or set from code, one entry a row. ``rows`` is a list
-    of dicts ``{"label", "token_id", "exponent", "stable", "naive", "mark", "stable_text", "naive_text"}``:
-    lengths between 0 and 1, and texts. The bars of ``values`` run from ``low`` to ``high``; a box takes any number up
-    to ±2,000. Every text is shown as text, never as markup.
+    of dicts ``{"label", "token_id", "exponent", "stable", "mark", "stable_text", "naive_text", "naive_ok"}``:
+    ``stable`` and ``mark`` are lengths between 0 and 1, ``naive_ok`` says whether the naive form comes to the same, the
+    rest are texts. The bars of ``values`` run from ``low`` to ``high``; a box takes any number up to ±2,000. Every text is shown as text, never as markup.
     """
 
     _esm = shared_js("softmax_bars.js")
