@@ -15,8 +15,9 @@ class SoftmaxBars(anywidget.AnyWidget):
 
     ``values`` (the logits) and ``said`` are moved by the learner or set from code, one entry a row. ``rows`` is a list
     of dicts ``{"label", "token_id", "exponent", "stable", "mark", "stable_text", "naive_text", "naive_ok"}``:
-    ``stable`` and ``mark`` are lengths between 0 and 1, ``naive_ok`` says whether the naive form comes to the same, the
-    rest are texts. The bars of ``values`` run from ``low`` to ``high``; a box takes any number up to ±2,000. Every text is shown as text, never as markup.
+    ``stable`` and ``mark`` are lengths between 0 and 1, ``naive_ok`` says whether the naive form comes to the same,
+    the rest are texts. The bars of ``values`` run from ``low`` to ``high``; a box takes any number up to ±2,000.
+    Every text is shown as text, never as markup.
     """
 
     _esm = shared_js("softmax_bars.js")
