@@ -1,6 +1,7 @@
 """The autoregressive loop: read, choose a token, append it, read again. One text or a batch, streamed step by step."""
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
@@ -67,12 +68,12 @@ def generate(
 
     A step holds its d_vocab logits (196 KB for 49,152 tokens): keep what you need of it, not all of them.
 
-    Raises ``ValueError`` at the call for an argument outside its range, ids that are not in the vocabulary, or a
+    Raises ``ValueError`` at the call for a wrong prompt or stop, a number outside its range, or a
     continuation that would not fit into ``lm.context_length``.
     """
     prompts = prompt_batch(lm, prompt)
     check_room(lm, prompts, max_new_tokens)
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    stops = tuple(stop) if isinstance(stop, Iterable) and not isinstance(stop, str) else (stop,)
     if not all(isinstance(one, str) and one for one in stops):
         raise ValueError(f"stop must be a string, or a list of strings, none of them empty; got {stop!r}")
     # A function of its own: a body with a yield runs, and raises, only when the first step is asked for.
@@ -91,7 +92,9 @@ def _steps(lm, batch, params, max_new_tokens, stops, generator) -> Iterator[Step
         for place, row in enumerate(rows):
             token_id = int(tokens[place])
             text, finished = _show(streams[row], token_id, token_id in lm.eos_ids, left == 0)
-            yield Step(token_id, text, float(log_probs[place]), logits[place], row, finished)
+            # A row by itself: a view would keep the logits of all rows for as long as one step is kept.
+            own = logits[place].clone()
+            yield Step(token_id, text, float(log_probs[place]), own, row, finished)
             if finished is None:
                 going_on.append(place)
         if not going_on:
@@ -176,23 +179,49 @@ def log_probs_of(
 
 def prompt_batch(lm: CausalLM, prompt: Prompt | Sequence[Prompt]) -> list[list[int]]:
     """Return the ids of one prompt (a text or ids) or of a list of them; raise ``ValueError`` for anything else."""
-    many = not isinstance(prompt, str) and len(prompt) > 0 and not isinstance(prompt[0], Integral)
+    many = _is_list(prompt) and len(prompt) > 0 and _token_id(prompt[0]) is None
     return [prompt_ids(lm, one) for one in (prompt if many else [prompt])]
 
 
 def prompt_ids(lm: CausalLM, prompt: Prompt) -> list[int]:
     """Return the ids that the model reads for a text or for ids: its BOS token alone for an empty prompt.
 
-    Raises ``ValueError`` for ids outside the vocabulary, and for an empty prompt where the model has no BOS token.
+    Ids stand in a list or another sequence, not in a tensor or array: give its ``tolist()``. Raises ``ValueError`` for
+    anything else, for ids outside the vocabulary, and for an empty prompt where the model has no BOS token.
     """
-    ids = lm.encode(prompt) if isinstance(prompt, str) else [int(token_id) for token_id in prompt]
-    wrong = [token_id for token_id in ids if not 0 <= token_id < lm.head.d_vocab]
-    if wrong:
-        raise ValueError(f"prompt must hold token ids in 0 … {lm.head.d_vocab - 1}, got {wrong[0]}")
+    if not isinstance(prompt, str) and not _is_list(prompt):
+        kind = type(prompt).__name__
+        found = f"{kind}: give its tolist()" if hasattr(prompt, "tolist") else f"{prompt!r:.60}"
+        raise ValueError(f"prompt must be a text or a list of token ids, or a list of these; got {found}")
+    ids = _whole_ids(lm.encode(prompt) if isinstance(prompt, str) else prompt, lm.head.d_vocab)
     bos_id = getattr(lm, "bos_id", None)
     if not ids and bos_id is None:
         raise ValueError("prompt is empty, and the model has no BOS token to start from: give it some text")
     return ids or [bos_id]
+
+
+def _is_list(prompt: object) -> bool:
+    return isinstance(prompt, Sequence) and not isinstance(prompt, str | bytes)
+
+
+def _whole_ids(prompt: Sequence[Any], d_vocab: int) -> list[int]:
+    ids = []
+    for one in prompt:
+        token_id = _token_id(one)
+        if token_id is None or not 0 <= token_id < d_vocab:
+            raise ValueError(f"prompt must hold token ids in 0 … {d_vocab - 1}, got {one!r:.60}")
+        ids.append(token_id)
+    return ids
+
+
+def _token_id(one: object) -> int | None:
+    """Return one whole number, of Python, numpy or torch, as an int; None for anything else, and for any array."""
+    if getattr(one, "ndim", 0):
+        return None
+    try:
+        return operator.index(one)
+    except TypeError:
+        return None
 
 
 def check_room(lm: CausalLM, prompts: list[list[int]], max_new_tokens: int) -> None:

@@ -1,6 +1,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -8,7 +9,7 @@ from lmhead_course import SamplingParams
 from lmhead_course.generation import TokenBatch, generate, log_probs_of
 from lmhead_course.sampling import process_logits
 from tests.tiny_lm import TinyLM, letters
-from tests.typecheck import refused
+from tests.typecheck import refused, unchecked
 
 GREEDY = SamplingParams(temperature=0)
 
@@ -134,6 +135,26 @@ def test_a_prompt_of_ids_continues_as_its_text_does():
     )
 
 
+@pytest.mark.parametrize("whole", [np.int64, np.int8, torch.tensor, np.array])
+def test_ids_may_be_whole_numbers_of_numpy_and_torch_alone_and_in_a_batch(whole):
+    expected, ids = ids_of(generate(letters(), "abc", GREEDY, max_new_tokens=8)), list(map(whole, [0, 1, 2]))
+    with unchecked():
+        assert ids_of(generate(letters(), ids, GREEDY, max_new_tokens=8)) == expected
+        assert ids_of(generate(letters(), [ids], GREEDY, max_new_tokens=8)) == expected
+
+
+def test_a_batch_may_mix_texts_with_lists_and_tuples_of_ids():
+    expected = ids_of(generate(letters(), ["ab", "c", "de"], GREEDY, max_new_tokens=6), 3)
+    assert ids_of(generate(letters(), ("ab", [2], (3, 4)), GREEDY, max_new_tokens=6), 3) == expected
+
+
+def test_stop_strings_may_be_any_collection():
+    expected = ids_of(generate(letters(), "ab", GREEDY, max_new_tokens=8, stop=["xy"]))
+    with unchecked():
+        for stop in ((), {"xy"}, ("xy", "yx")):
+            assert ids_of(generate(letters(), "ab", GREEDY, max_new_tokens=8, stop=stop)) == expected
+
+
 def test_an_empty_prompt_starts_from_the_bos_token_where_there_is_one():
     from_bos = ids_of(generate(letters(bos_id=7), "", GREEDY, max_new_tokens=5))
     assert from_bos == ids_of(generate(letters(), ".", GREEDY, max_new_tokens=5))
@@ -208,7 +229,28 @@ def test_the_context_can_be_filled_to_its_last_token_and_not_beyond():
         ({"stop": ["x", ""]}, ["stop must be", "['x', '']"]),
         ({"prompt": [0, 8]}, ["prompt must hold token ids in 0 … 7, got 8"]),
         ({"prompt": [[0], [-1]]}, ["prompt must hold token ids in 0 … 7, got -1"]),
+        ({"prompt": [3, 4.9]}, ["prompt must hold token ids in 0 … 7, got 4.9"]),
+        ({"prompt": [3, "a"]}, ["prompt must hold token ids in 0 … 7, got 'a'"]),
+        ({"prompt": [[3], [torch.tensor([4])]]}, ["prompt must hold token ids in 0 … 7, got tensor([4])"]),
+        ({"prompt": [3, torch.tensor(4.0)]}, ["prompt must hold token ids in 0 … 7, got tensor(4.)"]),
+        ({"prompt": None}, ["prompt must be a text or a list of token ids", "got None"]),
+        ({"prompt": 5}, ["prompt must be a text or a list of token ids", "got 5"]),
+        ({"prompt": b"ab"}, ["prompt must be a text or a list of token ids", "got b'ab'"]),
+        ({"prompt": {0: 1}}, ["prompt must be a text or a list of token ids", "got {0: 1}"]),
+        ({"prompt": ["ab", 5]}, ["prompt must be a text or a list of token ids", "got 5"]),
+        ({"prompt": [4.9, 3]}, ["prompt must be a text or a list of token ids", "got 4.9"]),
+        ({"prompt": torch.tensor([0, 1])}, ["prompt must be a text or a list", "Tensor: give its tolist()"]),
+        (
+            {"prompt": torch.tensor([[0, 1]])},
+            ["prompt must be a text or a list", "Tensor: give its tolist()"],
+        ),
+        ({"prompt": ["ab", torch.tensor([0])]}, ["prompt must be a text", "Tensor: give its tolist()"]),
+        ({"prompt": np.array([0, 1])}, ["prompt must be a text or a list", "ndarray: give its tolist()"]),
+        ({"stop": None}, ["stop must be a string, or a list of strings", "got None"]),
+        ({"stop": 3}, ["stop must be a string, or a list of strings", "got 3"]),
+        ({"stop": b"x"}, ["stop must be a string, or a list of strings", "got b'x'"]),
     ],
+    ids=str,
 )
 def test_a_wrong_argument_is_refused_at_the_call_before_any_step_is_asked_for(wrong, words):
     arguments = {"prompt": "ab", "max_new_tokens": 3} | wrong
@@ -237,6 +279,13 @@ def test_rows_that_end_early_leave_the_others_as_they_were():
     assert [[step.token_id for step in row if step.finished != "eos"] for row in rows] == expected
     assert all(row[-1].finished in {"eos", "length"} for row in rows)
     assert lm.calls[-1][0] < 4  # a finished row is not computed any more
+
+
+@pytest.mark.parametrize("prompts", [["a"], ["a", "b"], BATCH])
+def test_a_step_that_is_kept_keeps_the_logits_of_its_own_text_and_of_no_other(prompts):
+    # 8 rows of 49,152 tokens are 1.6 MB: a learner who keeps one step would keep them all.
+    for step in generate(letters(), prompts, GREEDY, max_new_tokens=3):
+        assert step.logits.untyped_storage().nbytes() == 8 * 4
 
 
 def test_the_steps_of_a_round_come_in_the_order_of_the_prompts():
