@@ -176,5 +176,5 @@ def _check(num_beams: int, length_penalty: float, early_stopping: bool | str) ->
         raise ValueError(f"num_beams must be a whole number ≥ 1, got {num_beams!r}")
     if not isinstance(length_penalty, Real) or not math.isfinite(length_penalty):
         raise ValueError(f"length_penalty must be a finite number (0 is off), got {length_penalty!r}")
-    if early_stopping not in (True, False, "never"):
+    if not isinstance(early_stopping, bool) and early_stopping != "never":  # 1 equals True, but is not it
         raise ValueError(f'early_stopping must be True, False or "never", got {early_stopping!r}')

@@ -211,6 +211,10 @@ def test_a_cache_row_goes_with_its_beam_and_every_token_is_read_once():
         ({"num_beams": 2.0}, ["num_beams", "2.0"]),
         ({"length_penalty": float("nan")}, ["length_penalty must be a finite number", "nan"]),
         ({"early_stopping": "sometimes"}, ["early_stopping must be True, False or", "'sometimes'"]),
+        ({"early_stopping": 1}, ["early_stopping must be True, False or", "got 1"]),
+        ({"early_stopping": 0}, ["early_stopping must be True, False or", "got 0"]),
+        ({"early_stopping": 1.0}, ["early_stopping must be True, False or", "got 1.0"]),
+        ({"early_stopping": None}, ["early_stopping must be True, False or", "got None"]),
         ({"max_new_tokens": 64}, ["max_new_tokens must be at most 63", "got 64"]),
     ],
 )
