@@ -41,10 +41,13 @@ class NGramDraft:
     """Proposes what followed when the text's last tokens occurred before: no model at all, and always certain.
 
     It looks for the last ``n`` tokens, then the last n − 1, down to one, and takes the latest place where they stand.
-    Good where a text repeats itself (lists, code, quotations). Source: "prompt lookup decoding", as in transformers.
+    Good where a text repeats itself (lists, code, quotations). Raises ``ValueError`` unless n is a whole number ≥ 1.
+    Source: "prompt lookup decoding", as in transformers.
     """
 
     def __init__(self, d_vocab: int, n: int = 3):
+        if not isinstance(n, Integral) or n < 1:
+            raise ValueError(f"n must be a whole number ≥ 1, got {n!r}")
         self.d_vocab, self.n = d_vocab, n
 
     def propose(
@@ -69,6 +72,7 @@ class ModelDraft:
 
     def __init__(self, lm: CausalLM, params: SamplingParams):
         self.params = params
+        self.d_vocab = lm.head.d_vocab
         self._lm = lm
         self._reader = Reader(lm)
 
@@ -116,12 +120,15 @@ def speculate(
 
     The tokens have the distribution of ``generate``'s, at every setting of ``params``; at temperature 0 they are the
     same tokens. The draws differ, so one seed gives another text here than there. Arguments and errors else are those
-    of ``generate``; ``k`` ≥ 1.
+    of ``generate``; ``k`` ≥ 1. A draft with another ``d_vocab`` than the model's is refused.
 
     Source: Leviathan et al. 2023 (arXiv:2211.17192), algorithm 1.
     """
     if not isinstance(k, Integral) or k < 1:
         raise ValueError(f"k must be a whole number ≥ 1, got {k!r}")
+    d_vocab = getattr(draft, "d_vocab", lm.head.d_vocab)  # a draft need not say
+    if d_vocab != lm.head.d_vocab:
+        raise ValueError(f"draft must have the model's d_vocab, {lm.head.d_vocab}, got one of {d_vocab}")
     start = prompt_ids(lm, prompt)
     check_room(lm, [start], max_new_tokens)
     return _rounds(lm, draft, start, params, max_new_tokens, k, generator)

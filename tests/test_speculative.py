@@ -193,6 +193,30 @@ def test_k_is_checked_at_the_call():
         speculate(letters(), NGramDraft(8), "ab", GREEDY, max_new_tokens=3, k=0)
 
 
+@pytest.mark.parametrize("n", [0, -1, 2.0, None])
+def test_an_n_gram_of_no_token_is_refused_since_it_would_never_propose_any(n):
+    with refused("n must be a whole number ≥ 1", f"got {n}"):
+        NGramDraft(8, n=n)
+
+
+@pytest.mark.parametrize(
+    "draft", [NGramDraft(9), NGramDraft(7), ModelDraft(TinyLM("abcdefghij"), GREEDY)], ids=["9", "7", "model"]
+)
+def test_a_draft_of_another_vocabulary_is_refused_at_the_call(draft):
+    with refused("draft must have the model's d_vocab, 8", f"got one of {draft.d_vocab}"):
+        speculate(letters(), draft, "ab", GREEDY, max_new_tokens=3)
+
+
+def test_a_draft_of_a_learners_own_need_not_say_its_vocabulary():
+    class Always:
+        def propose(self, ids, n_prompt, k, generator=None):
+            return [0] * k, torch.eye(8)[[0] * k]
+
+    rounds = list(speculate(letters(), Always(), "ab", GREEDY, max_new_tokens=5))
+    steps = generate(letters(), "ab", GREEDY, max_new_tokens=5)
+    assert [t for one in rounds for t in one.token_ids] == [step.token_id for step in steps]
+
+
 def test_on_a_repetitive_text_the_live_model_accepts_most_of_an_n_gram_draft(lm):
     prompt = "one, two, three, one, two, three, one, two,"
     rounds = list(speculate(lm, NGramDraft(lm.head.d_vocab), prompt, GREEDY, max_new_tokens=24))
