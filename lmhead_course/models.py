@@ -142,8 +142,9 @@ class LanguageModel:
 
         The cache given is left as it was; ``cache.rows(index)`` picks or repeats rows of the batch, ``cache.crop(n)``
         keeps the first n positions, ``cache.length`` counts them. Raises ``ValueError`` beyond ``context_length``,
-        for ids outside the vocabulary, or for a mask of another shape.
+        for ids of another shape or kind or outside the vocabulary, or for a mask of another shape.
         """
+        _require_rows_of_ids(ids)
         ids, mask = ids.to(self.device), None if mask is None else mask.to(self.device)
         past = 0 if cache is None else cache.length
         self._check_length(past + ids.shape[1])
@@ -226,6 +227,15 @@ class LanguageModel:
             raise ValueError(
                 f"mask must have shape (batch, past + n) = {(batch, past + n)}, got {tuple(mask.shape)}"
             )
+
+
+def _require_rows_of_ids(ids: Any) -> None:
+    if isinstance(ids, Tensor) and ids.dim() == 2 and ids.dtype in (torch.int64, torch.int32):
+        return
+    found = f"{ids.dtype} of shape {tuple(ids.shape)}" if isinstance(ids, Tensor) else f"{ids!r:.60}"
+    raise ValueError(
+        f"ids must be a tensor of whole numbers of shape (batch, n), as torch.tensor([[464, 3139]]) is; got {found}"
+    )
 
 
 def load_model(name: str | os.PathLike = DEFAULT, device: str | torch.device = "auto") -> LanguageModel:
@@ -408,8 +418,11 @@ class PretrainedBody(nn.Module):
             if "position_ids" in self._accepts:
                 past = mask.shape[1] - ids.shape[1]
                 arguments["position_ids"] = positions_of(ids.shape[1], past, mask, ids.device)
-        result = self.base(**arguments)
-        last = self._caught.__dict__.pop("stream")
+        self._caught.stream = None
+        try:
+            result = self.base(**arguments)
+        finally:
+            last = self._caught.__dict__.pop("stream")
         return ([*result.hidden_states[:-1], last] if all_layers else [last]), cache
 
     def _new_cache(self) -> PretrainedCache:
@@ -418,7 +431,9 @@ class PretrainedBody(nn.Module):
         return PretrainedCache(DynamicCache(config=self.base.config))
 
     def _catch(self, norm: nn.Module, arguments: tuple) -> None:
-        self._caught.stream = arguments[0]
+        # Only while the model reads: what ``final_norm`` is given by itself would be kept here for nobody.
+        if hasattr(self._caught, "stream"):
+            self._caught.stream = arguments[0]
 
 
 def load_pretrained(name: str, device: torch.device) -> LanguageModel:
@@ -504,19 +519,26 @@ def _read_pretrained(name: str) -> tuple[nn.Module, Any]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide transformers' bar for reading weights (not those of downloads), and ask its server for no conversions."""
-    from huggingface_hub.utils import enable_progress_bars
+    """Hide transformers' bar for reading weights, and ask its server for no conversions.
+
+    The hub's bars for downloads are shown or hidden as they were before.
+    """
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
     from transformers.utils import logging
 
     shown, before = logging.is_progress_bar_enabled(), os.environ.get("DISABLE_SAFETENSORS_CONVERSION")
-    logging.disable_progress_bar()
-    enable_progress_bars()
+    hub_is_quiet = are_progress_bars_disabled()
+    logging.disable_progress_bar()  # the hub's too, as enabling enables both
+    if not hub_is_quiet:
+        enable_progress_bars()
     os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"
     try:
         yield
     finally:
         if shown:
             logging.enable_progress_bar()
+        if hub_is_quiet:
+            disable_progress_bars()
         if before is None:
             del os.environ["DISABLE_SAFETENSORS_CONVERSION"]
         else:

@@ -4,13 +4,15 @@ import json
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
 
-from lmhead_course.models import LanguageModel, load_model, pick_device
+from lmhead_course.models import LanguageModel, _quiet, load_model, pick_device
 from lmhead_course.protocol import CausalLM
+from tests.typecheck import unchecked
 
 TEXTS = ["a small model of language", "the next word, and the next", "x"]
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
@@ -229,6 +231,12 @@ def test_step_gives_the_last_logits_or_all_of_them(tiny):
         (torch.tensor([[0, 300]]), None, r"ids must be in 0 … 290, got 0 … 300"),
         (torch.tensor([[-1]]), None, r"ids must be in 0 … 290, got -1 … -1"),
         (torch.zeros(1, 0, dtype=torch.long), None, "at least one token"),
+        (torch.tensor([1, 2]), None, r"ids must be .* \(batch, n\), .*got torch.int64 of shape \(2,\)"),
+        (torch.tensor(1), None, r"ids must be .* \(batch, n\), .*got torch.int64 of shape \(\)"),
+        (torch.tensor([[[1]]]), None, r"ids must be .*got torch.int64 of shape \(1, 1, 1\)"),
+        (torch.tensor([[1.0]]), None, r"ids must be a tensor of whole numbers .*got torch.float32 of shape"),
+        (torch.tensor([[True]]), None, r"ids must be a tensor of whole numbers .*got torch.bool of shape"),
+        ([[1, 2]], None, r"ids must be a tensor of whole numbers .*got \[\[1, 2\]\]"),
         (
             torch.zeros(2, 3, dtype=torch.long),
             torch.ones(2, 2),
@@ -237,7 +245,7 @@ def test_step_gives_the_last_logits_or_all_of_them(tiny):
     ],
 )
 def test_step_names_what_is_wrong_with_ids_and_mask(tiny, ids, mask, message):
-    with pytest.raises(ValueError, match=message):
+    with unchecked(), pytest.raises(ValueError, match=message):
         tiny.step(ids, mask=mask)
 
 
@@ -353,6 +361,51 @@ def test_every_family_gives_the_logits_and_streams_of_transformers(family, name)
     )
     torch.testing.assert_close(model.all_logits(TEXTS[0]), expected.logits[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(model.head(model.final_norm(hidden[-1, -1])), model.logits(TEXTS[0]))
+
+
+def test_what_the_final_norm_was_given_is_not_kept(family):
+    model = load_model(family("llama"), device="cpu")
+    model.final_norm(hidden := torch.ones(1000, model.d_model))
+    given = weakref.ref(hidden)
+    del hidden
+    assert given() is None
+
+
+def test_a_reading_that_failed_keeps_nothing(family, monkeypatch):
+    model, given = load_model(family("llama"), device="cpu"), []
+
+    def fail(**arguments):
+        hidden = torch.ones(1, 1, model.d_model)
+        given.append(weakref.ref(hidden))
+        model.final_norm(hidden)
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(model.body.base, "forward", fail)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="out of memory"):
+            model.logits("x")
+        model.final_norm(hidden := torch.ones(1, model.d_model))
+        given.append(weakref.ref(hidden))
+        del hidden
+    assert [one() for one in given] == [None] * 4
+
+
+@pytest.mark.parametrize("hub_is_quiet", [True, False])
+@pytest.mark.parametrize("shown", [True, False])
+def test_bars_of_downloads_are_while_loading_and_after_it_as_somebody_set_them(family, shown, hub_is_quiet):
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+    from transformers.utils import logging
+
+    (logging.enable_progress_bar if shown else logging.disable_progress_bar)()
+    (disable_progress_bars if hub_is_quiet else enable_progress_bars)()
+    try:
+        with _quiet():
+            assert not logging.is_progress_bar_enabled()
+            assert are_progress_bars_disabled() == hub_is_quiet
+        load_model(family("gpt2"), device="cpu")
+        assert (logging.is_progress_bar_enabled(), are_progress_bars_disabled()) == (shown, hub_is_quiet)
+    finally:
+        logging.enable_progress_bar()
 
 
 @pytest.mark.parametrize("name", FAMILIES)
