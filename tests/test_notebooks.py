@@ -487,3 +487,17 @@ def test_a_notebook_that_fails_is_not_stored(tmp_path):
         store(path)
     assert [path] == list(tmp_path.iterdir())
     assert path.read_bytes() == before
+
+
+def test_all_notebooks_are_those_of_the_course_without_what_a_learner_kept(tmp_path, monkeypatch):
+    from tools import store_notebooks
+
+    for name in ("03_sampling.ipynb", "03_sampling.mine-1.ipynb", "00_start_here.ipynb"):
+        nbformat.write(new_notebook(), tmp_path / name)
+    stored = []
+    monkeypatch.setattr(store_notebooks, "NOTEBOOKS", tmp_path)
+    monkeypatch.setattr(store_notebooks, "store", lambda path: stored.append(path.name))
+    store_notebooks.main([])
+    assert stored == ["00_start_here.ipynb", "03_sampling.ipynb"]
+    store_notebooks.main([str(tmp_path / "03_sampling.mine-1.ipynb")])  # by its name it may be
+    assert stored[2:] == ["03_sampling.mine-1.ipynb"]

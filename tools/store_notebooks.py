@@ -97,8 +97,9 @@ def store(path: Path) -> None:
 
 
 def main(names: list[str]) -> None:
-    """Store the notebooks in `names`, or all."""
-    paths = [Path(name).resolve() for name in names] or sorted(NOTEBOOKS.glob("*.ipynb"))
+    """Store the notebooks in `names`, or all of the course; what a learner kept as NAME.mine-1.ipynb is their own."""
+    course = sorted(path for path in NOTEBOOKS.glob("*.ipynb") if ".mine-" not in path.name)
+    paths = [Path(name).resolve() for name in names] or course
     for path in paths:
         store(path)
 
