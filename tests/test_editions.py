@@ -169,3 +169,16 @@ def test_a_folder_that_exists_is_left_alone(tmp_path):
     with pytest.raises(SystemExit, match="is there already"):
         without_solutions.main([str(tmp_path)])
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_an_edition_that_can_not_be_finished_is_removed_and_can_be_tried_again(tmp_path, monkeypatch):
+    def full(path, target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(without_solutions, "copy", full)
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            without_solutions.main([str(tmp_path / "edition")])
+        assert list(tmp_path.iterdir()) == []

@@ -104,6 +104,45 @@ def test_an_install_leaves_a_folder_that_is_there_alone(stick, tmp_path):
     assert list(target.iterdir()) == []
 
 
+def fails(error):
+    def fail(*arguments, **options):
+        raise error
+
+    return fail
+
+
+FAILURES = [
+    subprocess.CalledProcessError(1, "pip"),
+    OSError(28, "No space left on device"),
+    KeyboardInterrupt(),
+]
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+def test_an_install_that_fails_leaves_nothing_and_can_be_tried_again(stick, tmp_path, monkeypatch, error):
+    (stick / "course" / "README.md").write_text("x")
+    monkeypatch.setattr(offline_install.subprocess, "run", fails(error))
+    for _ in range(2):  # the second try met half a course, and refused it as something of the learner's
+        with pytest.raises(type(error)):
+            offline_install.main([str(tmp_path / "room" / "course")])
+        assert list((tmp_path / "room").iterdir()) == []
+    assert (stick / "course" / "README.md").exists()
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("step", ["download_packages", "download_model", "copy_course"])
+def test_a_folder_that_can_not_be_finished_is_removed_and_can_be_tried_again(
+    tmp_path, monkeypatch, step, error
+):
+    made = {name: lambda folder, *options: folder.mkdir() for name in ("download_packages", "download_model")}
+    for name, does in (made | {step: fails(error)}).items():
+        monkeypatch.setattr(offline, name, does)
+    for _ in range(2):
+        with pytest.raises(type(error)):
+            offline.main([str(tmp_path / "usb" / "lmhead")])
+        assert list((tmp_path / "usb").iterdir()) == []
+
+
 def test_the_folder_can_not_be_made_inside_the_course():
     with pytest.raises(SystemExit, match="copied into itself"):
         offline.main([str(ROOT / "room")])

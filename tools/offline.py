@@ -94,6 +94,15 @@ def copy_course(folder: Path) -> None:
     shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*IGNORED))
 
 
+def fill(folder: Path, options: list[str]) -> None:
+    """Put into an empty folder all that the room needs."""
+    download_packages(folder / "wheels", options)
+    download_model(folder / "model")
+    copy_course(folder / "course")
+    shutil.copy2(ROOT / "tools" / "offline_install.py", folder / "install.py")
+    (folder / "made_for.json").write_text(json.dumps(made_for(), indent=1) + "\n", "utf-8")
+
+
 def main(arguments: list[str]) -> None:
     """Make the folder that the first argument names."""
     if not arguments or arguments[0].startswith("-"):
@@ -104,11 +113,11 @@ def main(arguments: list[str]) -> None:
     if folder.is_relative_to(ROOT):
         sys.exit(f"{folder} lies in the course, which would be copied into itself: choose another place")
     folder.mkdir(parents=True)
-    download_packages(folder / "wheels", arguments[1:])
-    download_model(folder / "model")
-    copy_course(folder / "course")
-    shutil.copy2(ROOT / "tools" / "offline_install.py", folder / "install.py")
-    (folder / "made_for.json").write_text(json.dumps(made_for(), indent=1) + "\n", "utf-8")
+    try:
+        fill(folder, arguments[1:])
+    except BaseException:  # a half-made folder would only be in the way of the next try
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     print(f'{size / 1e6:.0f} MB in {folder}. In the room: python3 "{folder.name}/install.py"')
 

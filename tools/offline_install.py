@@ -35,8 +35,22 @@ def environment() -> dict[str, str]:
 
 
 def install(target: Path) -> Path:
-    """Copy the course to `target`, install it there, unpack the model; return the environment's folder of programs."""
-    shutil.copytree(HERE / "course", target)
+    """Copy the course to `target`, install it there, unpack the model; return the environment's folder of programs.
+
+    Where that fails `target` is removed, or it would be in the way of the next try. (An environment can't be moved,
+    so that it is made where it stays.)
+    """
+    target.mkdir(parents=True)
+    try:
+        return fill(target)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def fill(target: Path) -> Path:
+    """Do the work of `install` in an empty folder."""
+    shutil.copytree(HERE / "course", target, dirs_exist_ok=True)
     subprocess.run([sys.executable, "-m", "venv", str(target / ".venv")], check=True)
     programs = target / ".venv" / ("Scripts" if os.name == "nt" else "bin")
     python = str(programs / "python")

@@ -110,8 +110,13 @@ def main(arguments: list[str]) -> None:
             f"{folder} is there already: name a folder that is not, so that nothing of an old edition stays"
         )
     paths = [path for path in tracked() if not path.startswith(LEFT_OUT)]
-    for path in paths:
-        copy(path, folder / path)
+    folder.mkdir(parents=True)
+    try:
+        for path in paths:
+            copy(path, folder / path)
+    except BaseException:  # half an edition would look like a whole one
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     print(f"{len(paths)} files in {folder}. Check them there with the README's test command.")
 
 
