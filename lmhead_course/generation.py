@@ -92,7 +92,8 @@ def _steps(lm, batch, params, max_new_tokens, stops, generator) -> Iterator[Step
         for place, row in enumerate(rows):
             token_id = int(tokens[place])
             text, finished = _show(streams[row], token_id, token_id in lm.eos_ids, left == 0)
-            # A row by itself: a view would keep the logits of all rows for as long as one step is kept.
+            # A tensor like any other, which a learner can change and differentiate; and one row by itself, since a
+            # view would keep the logits of all rows for as long as one step is kept.
             own = logits[place].clone()
             yield Step(token_id, text, float(log_probs[place]), own, row, finished)
             if finished is None:
@@ -148,7 +149,7 @@ class TokenBatch:
         return [[token_id for token_id in ids if token_id >= 0] for ids in self.prompt.tolist()]
 
     def read(self) -> Float[Tensor, "row d_vocab"]:
-        """Return the logits of the token that follows each text."""
+        """Return the logits of the token that follows each text, made in inference mode: clone what you hand out."""
         mask = (self.ids >= 0).long()
         unread = self.ids[:, self._n_read :].clamp(min=0)  # padding needs some valid id; the mask hides it
         # A step of one token is many small operations, and in this mode each is a little quicker.
@@ -156,7 +157,7 @@ class TokenBatch:
             logits, cache = self._lm.step(unread, self._cache, None if mask.all() else mask)
         if self._use_cache:
             self._cache, self._n_read = cache, self.ids.shape[1]
-        return logits.clone()  # a tensor like any other, which a learner can change and differentiate
+        return logits
 
     def append(self, tokens: Int[Tensor, " row"]) -> None:
         """Add one token to each text."""

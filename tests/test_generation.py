@@ -281,6 +281,17 @@ def test_rows_that_end_early_leave_the_others_as_they_were():
     assert lm.calls[-1][0] < 4  # a finished row is not computed any more
 
 
+@pytest.mark.parametrize("prompts", [["a"], BATCH])
+def test_a_learner_can_change_and_differentiate_the_logits_of_a_step_while_the_text_goes_on(prompts):
+    expected = ids_of(generate(letters(), prompts, GREEDY, max_new_tokens=3), len(prompts))
+    found = [[] for _ in prompts]
+    for step in generate(letters(), prompts, GREEDY, max_new_tokens=3):
+        found[step.row].append(step.token_id)
+        step.logits.mul_(0).requires_grad_().softmax(-1)[0].backward()
+        assert step.logits.grad[0].item() == pytest.approx(1 / 8 - 1 / 64)
+    assert found == expected
+
+
 @pytest.mark.parametrize("prompts", [["a"], ["a", "b"], BATCH])
 def test_a_step_that_is_kept_keeps_the_logits_of_its_own_text_and_of_no_other(prompts):
     # 8 rows of 49,152 tokens are 1.6 MB: a learner who keeps one step would keep them all.
