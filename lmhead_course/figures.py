@@ -549,7 +549,7 @@ def row_gradients_chart(
         sums = _array(total)
         figure.add_scatter(x=x, y=sums, mode="markers", name="their sum", marker=marker, hoverinfo="skip")
     styled(figure, title, "token, by its frequency rank in the text", "gradient norm of its row", height=430)
-    ticks = list(range(decades[0], decades[1] + 1))
+    ticks = list(range(decades[0], decades[1] + 1, max(1, (decades[1] - decades[0]) // 8)))
     figure.update_yaxes(
         type="log",
         range=[zero - 0.4, decades[1]],

@@ -190,3 +190,15 @@ def test_a_tree_has_a_row_for_each_end_and_a_column_for_each_token():
     every, best = figure.data
     assert [x for x in best.x if x is not None] == [0, 1, 1, 2, 2, 3]
     assert (every.line.width, best.line.width) == (1, 3.5)
+
+
+def test_norms_over_many_powers_of_ten_get_no_more_ticks_than_can_be_read():
+    ranks, norms, seen = (
+        torch.arange(1, 5),
+        torch.tensor([1e-21, 1e-9, 1e-3, 0.0]),
+        torch.tensor([1, 0, 1, 0]) > 0,
+    )
+    chart = figures.row_gradients_chart(ranks, {"input": norms}, seen, title="norms", decades=(-21, 0))
+    words = chart.layout.yaxis.ticktext
+    assert words[0] == "exactly 0"
+    assert 5 <= len(words) <= 14

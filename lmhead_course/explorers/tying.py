@@ -110,7 +110,7 @@ class TyingExplorer(UpdatingExplorer):
 
 
 def _decades(records: Mapping[str, Sequence[RowGradients]]) -> tuple[int, int]:
-    """Return the powers of ten that all norms of all steps lie between, so that the axis rests; six at the most."""
+    """Return the powers of ten that all norms of all steps lie between, so that the axis rests."""
     norms = torch.cat([norms for part in records.values() for r in part for norms in (r.input, r.output)])
     positive = norms[norms > 0]
     high = int(np.ceil(np.log10(float(positive.max()))))
