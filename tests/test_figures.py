@@ -193,12 +193,9 @@ def test_a_tree_has_a_row_for_each_end_and_a_column_for_each_token():
 
 
 def test_norms_over_many_powers_of_ten_get_no_more_ticks_than_can_be_read():
-    ranks, norms, seen = (
-        torch.arange(1, 5),
-        torch.tensor([1e-21, 1e-9, 1e-3, 0.0]),
-        torch.tensor([1, 0, 1, 0]) > 0,
-    )
-    chart = figures.row_gradients_chart(ranks, {"input": norms}, seen, title="norms", decades=(-21, 0))
+    norms, seen = np.array([1e-21, 1e-9, 1e-3, 0.0]), np.array([True, False, True, False])
+    paths = {"input": norms, "output": 10 * norms}
+    chart = figures.row_gradients_chart(np.arange(1, 5), paths, seen, title="norms", decades=(-21, 0))
     words = chart.layout.yaxis.ticktext
     assert words[0] == "exactly 0"
     assert 5 <= len(words) <= 14
