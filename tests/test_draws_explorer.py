@@ -285,3 +285,16 @@ def test_a_sampler_that_draws_where_only_one_token_can_come_is_found_out():
     shown.draw(100)
     assert "A token came that has the probability 0" in shown.sentence
     assert "nothing to test" not in shown.sentence
+
+
+def test_buttons_come_back_where_showing_is_interrupted(monkeypatch):
+    shown = explorer()
+
+    def interrupted(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shown, "_show", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        shown.draw(5)
+    assert not shown.words.busy
+    assert not any(button.disabled for button in (*shown.buttons.values(), shown.reset_button))

@@ -13,6 +13,7 @@ from lmhead_course.explorers import generation_view
 from lmhead_course.explorers.generation import CHOICES
 from lmhead_course.explorers.generation_view import power
 from tests.tiny_lm import TinyLM, letters
+from tests.typecheck import unchecked
 
 
 def log_prob(lm, ids, token_id):
@@ -389,3 +390,29 @@ def test_a_path_probability_is_written_so_that_it_can_be_read(log_prob, words):
 def test_labels_that_look_like_markup_stay_as_they_are(lm):
     explorer = GenerationExplorer(TinyLM(["a", "<b>", "$x$"]), prompt="a")
     assert {choice["label"] for choice in explorer.tree.choices} == {"a", "<b>", "$x$"}
+
+
+def test_a_text_typed_during_a_reset_is_read(lm):
+    explorer = GenerationExplorer(lm, prompt="ab")
+    explorer.draw_button.click()
+    clear = explorer._turns.clear
+    waiting = ["cde"]
+
+    def clear_later():  # another thread types between the reset's own steps
+        if waiting and explorer.prompt.value == "ab":
+            explorer.prompt.value = waiting.pop()
+        clear()
+
+    explorer._turns.clear = clear_later
+    explorer.reset_button.click()
+    assert explorer.prompt.value in ("ab", "cde")
+    assert (explorer.tree.text, explorer.error) == (explorer.prompt.value, "")
+
+
+def test_a_token_id_may_be_any_whole_number_type():
+    lm = letters(eos_ids={7})
+    explorer = GenerationExplorer(lm, prompt="abc")
+    with unchecked():
+        explorer.take(torch.tensor(7))
+    assert explorer.nodes[-1].context is None, "it ends the text"
+    assert type(explorer.nodes[-1].token_id) is int

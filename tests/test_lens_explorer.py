@@ -319,3 +319,19 @@ def test_letters_stand_out_on_every_step_of_the_heat_map_and_steps_get_darker():
     ratios = [contrast(colour) for colour in figures.HEAT]
     assert min(ratios) >= 4.5
     assert ratios == sorted(ratios, reverse=True)
+
+
+def test_reset_tries_the_first_text_again_where_that_could_not_be_read(explorer, lm, monkeypatch):
+    first, read = explorer.scene.hidden, lm.hidden_states
+    explorer.prompt.value = " a the"
+
+    def out_of_memory(text):
+        raise RuntimeError("no memory left")
+
+    monkeypatch.setattr(lm, "hidden_states", out_of_memory)
+    explorer.prompt.value = TEXT
+    assert "no memory left" in explorer.error
+    monkeypatch.setattr(lm, "hidden_states", read)
+    explorer.reset_button.click()
+    assert explorer.error == ""
+    assert torch.equal(explorer.scene.hidden, first)

@@ -432,3 +432,20 @@ def test_on_the_live_model_the_start_is_the_models_own_answer(lm):
     assert all(abs(row.logit - logits[row.token_id].item()) < 1e-3 for row in explorer.view.rows)
     explorer.x.value = -4
     assert explorer.view.best == "␣London"
+
+
+def test_reset_tries_the_first_text_again_where_that_could_not_be_read(explorer, lens):
+    start, read, walk = explorer.prompt.value, lens.hidden_states, explorer.scene.walk
+    explorer.prompt.value = " dog"
+    assert not torch.equal(explorer.scene.walk, walk)
+
+    def out_of_memory(text):
+        raise RuntimeError("no memory left")
+
+    lens.hidden_states = out_of_memory
+    explorer.prompt.value = start
+    assert "no memory left" in explorer.error
+    lens.hidden_states = read
+    explorer.reset_button.click()
+    assert (explorer.error, explorer.plane.stale) == ("", False)
+    assert torch.equal(explorer.scene.walk, walk)

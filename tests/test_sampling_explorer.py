@@ -708,3 +708,30 @@ def test_a_number_of_rows_below_one_is_refused_by_every_explorer(explorer, top):
     given = {"lm": letters()} if explorer is GenerationExplorer else {"logits": torch.tensor([1.0, 2.0])}
     with refused("top", "≥ 1", repr(top)):
         explorer(**given, top=top)
+
+
+def test_a_text_that_could_be_read_stays_where_its_next_token_cannot():
+    lm = letters()
+    explorer, step = SamplingExplorer(lm, prompt="abc"), lm.step
+
+    def out_of_memory(*arguments, **settings):
+        raise RuntimeError("no memory left")
+
+    lm.step = out_of_memory
+    explorer.sample_button.click()
+    assert "no memory left" in explorer.error
+    assert explorer.prompt.value == "abc"
+    assert len(explorer.table.rows) > 0
+    lm.step = step
+    explorer.sample_button.click()
+    assert explorer.error == ""
+    assert len(explorer.prompt.value) == 4
+
+
+@pytest.mark.parametrize("setting", ["temperature", "frequency_penalty", "presence_penalty"])
+def test_the_largest_numbers_are_settings_like_any_other(setting):
+    params = SamplingParams(**{setting: 1e308})
+    explorer = SamplingExplorer(logits=torch.tensor([1.0, 2.0]))
+    explorer.params = params
+    assert (explorer.params, explorer.view.params, explorer.error) == (params, params, "")
+    assert SamplingExplorer(logits=torch.tensor([1.0, 2.0]), params=params).error == ""

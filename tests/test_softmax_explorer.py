@@ -12,7 +12,7 @@ from lmhead_course import SoftmaxExplorer
 from lmhead_course.explorers import SoftmaxParams
 from lmhead_course.softmax import perplexity, softmax
 from lmhead_course.toy import toy_logits
-from tests.typecheck import refused
+from tests.typecheck import refused, unchecked
 
 TOY = toy_logits()
 BEST = 2  # 不错
@@ -333,3 +333,9 @@ def test_settings_made_in_code_reach_beyond_the_boxes(explorer):
 def test_a_logit_beyond_the_bars_is_refused_with_its_size():
     with refused("logits", "[-2000, 2000]", "2500"):
         SoftmaxExplorer(torch.tensor([1.0, -2500.0]))
+
+
+def test_what_is_shown_is_what_the_controls_say_also_where_one_of_them_refuses_a_value(explorer):
+    with unchecked(), pytest.raises(TraitError):
+        explorer.params = SoftmaxParams(temperature=3.0, penalty=torch.tensor(2.0))
+    assert explorer.view.params == explorer.params

@@ -111,7 +111,7 @@ class LinearSlider(LinkedSlider):
             self._show(None)
 
     def _position(self, value: float) -> int:
-        return min(max(round((value - self.ends[0]) / self.grid), 0), self._steps)
+        return round(min(max((value - self.ends[0]) / self.grid, 0), self._steps))
 
     def _at(self, position: int) -> float:
         return round(self.ends[0] + position * self.grid, 6)

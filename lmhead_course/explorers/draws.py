@@ -97,8 +97,10 @@ class DrawsExplorer(Explorer):
         """Draw n more tokens, and show them while they come. A learner's sampler that raises is shown, not raised."""
         with self._lock:
             self._busy(True)
-            self._show(trouble_of(lambda: self._run(n)))
-            self._busy(False)
+            try:
+                self._show(trouble_of(lambda: self._run(n)))
+            finally:  # an interrupt can come here too
+                self._busy(False)
 
     def reset(self) -> None:
         """Forget all draws and begin again with the same seed."""

@@ -54,10 +54,10 @@ class UpdatingExplorer(Explorer):
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """Let several controls move; one update follows."""
+        """Let several controls move; one update follows, also where one of them refuses its value."""
         self._moving = True
         try:
             yield
         finally:
             self._moving = False
-        self._refresh()
+            self._refresh()

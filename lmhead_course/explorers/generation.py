@@ -88,7 +88,7 @@ class GenerationExplorer(Explorer):
 
     def take(self, token_id: int) -> None:
         """Take this token at the step that is looked at: a new branch, or an old one that is gone along."""
-        self._turns.add(lambda: self._take(token_id))
+        self._turns.add(lambda: self._take(int(token_id)))
 
     def look(self, node: int) -> None:
         """Show the step at which a node's token was taken."""
@@ -202,7 +202,7 @@ class GenerationExplorer(Explorer):
         self._turns.clear()
         self.prompt.value, self.params = self._start_text, self._start_params
         self._turns.clear()
-        self._read(self._start_text)
+        self._read(self.prompt.value)  # another thread may have written there meanwhile
 
     def _busy(self) -> None:
         self.tree.busy = True

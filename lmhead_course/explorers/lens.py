@@ -144,6 +144,8 @@ class LensExplorer(Explorer):
             self._show()
 
         self.word.value, self.prompt.value = self._start["word"], self._start["prompt"]
+        if "text" in self._troubles:  # it was the first text that could not be read
+            self._turns.add("text", lambda: self._read(self._start["prompt"]))
         self._turns.add("cell", back)
 
     @contextmanager

@@ -229,6 +229,13 @@ class ProjectionExplorer(Explorer):
     def _reset(self) -> None:
         self.rest.value, self.layer.value, self.search.value = True, len(self._hidden) - 1, ""
         self.prompt.value, self.tokens.value, self.axis_x.value, self.axis_y.value = self._start
+        again = {
+            "text": lambda: self._new_text(self.prompt.value),
+            "axes": self._new_axes,
+            "tokens": lambda: self._new_tokens(self.tokens.value),
+        }
+        for name in [name for name in again if name in self._troubles]:  # it was the first words that failed
+            self._turns.add(name, again[name])
         self._turns.add("move", lambda: self._go_to(self.layer.value))
 
     # What the callbacks do -----------------------------------------------------------------------------------------

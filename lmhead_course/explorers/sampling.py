@@ -174,10 +174,15 @@ class SamplingExplorer(Explorer):
 
     def _append(self, context: Context, token_id: int) -> None:
         with self._busy():
-            self._context, self._trouble = attempt(lambda: read_on(self._lm, context, token_id))
-        self._marked = None  # the next rows are those of another step
-        if self._context is not None and self.prompt.value == context.text:  # else it was typed on meanwhile
-            self._write(self._context.text)
+            longer, trouble = attempt(lambda: read_on(self._lm, context, token_id))
+        if longer is None:  # the token is lost, the text stays
+            self.draw = self._marked = None
+            with self._lock:
+                self._show(None, trouble)
+            return
+        self._context, self._marked = longer, None  # the next rows are those of another step
+        if self.prompt.value == context.text:  # else it was typed on meanwhile
+            self._write(longer.text)
         self._refresh()
 
     def _write(self, text: str) -> None:
@@ -189,8 +194,8 @@ class SamplingExplorer(Explorer):
             self._writer = None
 
     def _reset(self, _button=None) -> None:
-        self._generator.manual_seed(self._seed)
         with self._model_lock:
+            self._generator.manual_seed(self._seed)
             self.draw = self._marked = None
             self._context = self._start_context
             self._write(self._start_text)
