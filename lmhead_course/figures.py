@@ -7,6 +7,7 @@ that nothing jumps when numbers change.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -154,15 +155,17 @@ def line_chart(
     return figure
 
 
-def _scale(values: Sequence[np.ndarray], log: bool) -> dict[str, str]:
+def _scale(values: Sequence[np.ndarray], log: bool) -> dict[str, Any]:
     """Return an axis's type. A logarithmic one over one to three powers of ten is marked at 1, 2, 5, 10, 20, …, written
-    in full: left alone, plotly writes the "2" of 20 and that of 200 alike."""
+    in full, and over more at the powers: left alone, plotly writes the "2" of 20 and that of 200 alike."""
     if not log:
         return {"type": "linear"}
     found = np.concatenate(values)
     found = found[found > 0]
-    few = len(found) and 8 <= found.max() / found.min() <= 1000
-    return {"type": "log", **({"dtick": "D2", "tickformat": ",~f"} if few else {})}
+    decades = np.log10(found.max() / found.min()) if len(found) else 0
+    if decades > 3:
+        return {"type": "log", "dtick": max(1, int(decades) // 8)}
+    return {"type": "log", **({"dtick": "D2", "tickformat": ",~f"} if decades >= 0.9 else {})}
 
 
 def draws_chart(labels: Sequence[str], expected: ArrayLike, observed: ArrayLike, draws: int) -> go.Figure:

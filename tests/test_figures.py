@@ -144,6 +144,7 @@ def test_a_logarithmic_axis_over_few_powers_of_ten_writes_20_and_not_2(last, mar
     points = figures.labelled_points([1, 2], [1, last], ["a", "b"], log_y=True, **titles)
     for axis in (chart.layout.xaxis, chart.layout.yaxis, points.layout.yaxis):
         assert (axis.type, axis.dtick == "D2", axis.tickformat == ",~f") == ("log", *2 * [marked_in_full])
+        assert (axis.dtick == 1) == (last > 1000), "over many, the powers alone"
 
 
 def test_a_linear_axis_keeps_plotlys_own_marks():
