@@ -1,6 +1,5 @@
 """Beam search: follow the few most probable texts at once instead of one, and keep the tree of all that was tried."""
 
-import math
 from dataclasses import dataclass
 from numbers import Integral, Real
 
@@ -14,6 +13,9 @@ from .softmax import log_softmax
 
 PROMPT = -1
 """The parent of the first new tokens."""
+
+STEEPEST = 50
+"""The largest length penalty, up or down: the length of any text to this power, 10⁶ too, is still a float."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ def beam_search(
     In each round every beam is continued by every token; of all these candidates the num_beams best by joint
     log-probability go on. Candidates among the first num_beams that end the text (one of ``lm.eos_ids``, or the
     ``max_new_tokens``-th token) become hypotheses, and num_beams of those are kept by score: joint log-probability
-    / number of new tokens ** ``length_penalty``. (GNMT divides by ((5 + n) / 6) ** α.) With 1 beam this is greedy.
+    / number of new tokens ** ``length_penalty``, from −50 to 50. (GNMT divides by ((5 + n) / 6) ** α.) With 1 beam this
+    is greedy.
 
     ``early_stopping`` says when to stop once num_beams hypotheses are there: True at once; False when the best beam,
     scored at its present length, is no better than the worst of them; "never" does the same but grants a positive
@@ -89,7 +92,7 @@ def beam_search(
     ids = prompt_ids(lm, prompt)
     check_room(lm, [ids], max_new_tokens)
     batch = TokenBatch(lm, [ids])
-    search = _Search(num_beams, max_new_tokens, length_penalty, early_stopping, lm.eos_ids)
+    search = _Search(num_beams, max_new_tokens, float(length_penalty), early_stopping, lm.eos_ids)
     while True:
         logits = batch.read()
         search.advance(logits.new_tensor(search.joints)[:, None] + log_softmax(logits))
@@ -174,7 +177,9 @@ def _path(tree: list[Node], node: int) -> list[int]:
 def _check(num_beams: int, length_penalty: float, early_stopping: bool | str) -> None:
     if not isinstance(num_beams, Integral) or num_beams < 1:
         raise ValueError(f"num_beams must be a whole number ≥ 1, got {num_beams!r}")
-    if not isinstance(length_penalty, Real) or not math.isfinite(length_penalty):
-        raise ValueError(f"length_penalty must be a finite number (0 is off), got {length_penalty!r}")
+    if not isinstance(length_penalty, Real) or not -STEEPEST <= length_penalty <= STEEPEST:
+        raise ValueError(
+            f"length_penalty must be a number in [-{STEEPEST}, {STEEPEST}] (0 is off), got {length_penalty!r}"
+        )
     if not isinstance(early_stopping, bool) and early_stopping != "never":  # 1 equals True, but is not it
         raise ValueError(f'early_stopping must be True, False or "never", got {early_stopping!r}')

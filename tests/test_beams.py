@@ -1,6 +1,8 @@
 import copy
 import itertools
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,7 +12,7 @@ from lmhead_course.generation import generate
 from lmhead_course.projection import LMHead
 from tests.test_generation import PROMPTS, peer  # noqa: F401, the fixture is used by its name
 from tests.tiny_lm import letters
-from tests.typecheck import refused
+from tests.typecheck import refused, unchecked
 
 WIDTHS = (2, 4)
 PENALTIES = (0.0, 1.0, 2.0)
@@ -204,12 +206,26 @@ def test_a_cache_row_goes_with_its_beam_and_every_token_is_read_once():
     assert lm.calls == [(1, 3)] + [(3, 1)] * 4
 
 
+@pytest.mark.parametrize("early_stopping", [False, "never"])
+@pytest.mark.parametrize("penalty", [50, -50.0, np.int64(50), np.float16(-50), Fraction(1, 2)], ids=repr)
+def test_any_length_penalty_in_the_range_scores_by_a_power_of_the_length(penalty, early_stopping):
+    settings = {"length_penalty": penalty, "early_stopping": early_stopping}
+    with unchecked():
+        found = beam_search(letters(), "ab", num_beams=2, max_new_tokens=60, **settings).hypotheses
+    exact = [one.joint / float(len(one.ids)) ** float(penalty) for one in found]
+    assert [one.score for one in found] == pytest.approx(exact)
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
         ({"num_beams": 0}, ["num_beams must be a whole number ≥ 1, got 0"]),
         ({"num_beams": 2.0}, ["num_beams", "2.0"]),
-        ({"length_penalty": float("nan")}, ["length_penalty must be a finite number", "nan"]),
+        ({"length_penalty": float("nan")}, ["length_penalty must be a number in [-50, 50]", "nan"]),
+        ({"length_penalty": 50.1}, ["length_penalty must be a number in [-50, 50]", "50.1"]),
+        ({"length_penalty": -2000.0}, ["length_penalty must be a number in [-50, 50]", "-2000.0"]),
+        ({"length_penalty": 10**400}, ["length_penalty must be a number in [-50, 50]", "1000"]),
+        ({"length_penalty": "1"}, ["length_penalty must be a number in [-50, 50]", "'1'"]),
         ({"early_stopping": "sometimes"}, ["early_stopping must be True, False or", "'sometimes'"]),
         ({"early_stopping": 1}, ["early_stopping must be True, False or", "got 1"]),
         ({"early_stopping": 0}, ["early_stopping must be True, False or", "got 0"]),
