@@ -30,8 +30,9 @@ def cross_entropy(
     for nothing. ``reduction``: "none" gives a loss a position (…), 0 where ignored; "sum" adds them up; "mean" divides
     that by the number of positions that count (NaN if none does, as in torch). ε is ``label_smoothing``.
 
-    Raises ``ValueError`` for a target outside the vocabulary, an ε outside [0, 1], or an unknown reduction. This is
-    the formula as it stands; ``linear_cross_entropy`` gives the same from hidden states, in little memory.
+    Raises ``ValueError`` for targets that are no integers or outside the vocabulary, an ε outside [0, 1], or an unknown
+    reduction. This is the formula as it stands; ``linear_cross_entropy`` gives the same from hidden states, in little
+    memory.
     """
     _check(label_smoothing, reduction)
     counted = _counted(targets, logits.shape[-1], ignore_index)
@@ -73,7 +74,7 @@ def linear_cross_entropy(
     _check_shapes(hidden, weight, targets, bias)
     counted = _counted(targets, len(weight), ignore_index)
     flat = targets.long().masked_fill(~counted, 0).flatten()
-    rows = hidden.reshape(-1, hidden.shape[-1])
+    rows = hidden.reshape(len(flat), hidden.shape[-1])  # a −1 is ambiguous where d_model is 0
     arguments = rows, weight, bias, flat, counted.flatten(), label_smoothing
     if reduction != "none" and _wants_full_gradients(rows, weight, bias):
         return _FusedCrossEntropy.apply(*arguments, reduction)
@@ -294,6 +295,8 @@ def _reduced(loss: Tensor, counted: Tensor, reduction: str) -> Tensor:
 
 def _counted(targets: Tensor, d_vocab: int, ignore_index: int) -> Tensor:
     """Return which targets count, after checking that these are tokens."""
+    if targets.dtype == torch.bool or targets.is_floating_point() or targets.is_complex():
+        raise ValueError(f"targets must be token ids of an integer dtype, got {targets.dtype}")
     targets = targets.long()  # d_vocab may be beyond a small dtype, in which torch would compare
     counted = targets != ignore_index
     wrong = targets[counted & ((targets < 0) | (targets >= d_vocab))]

@@ -148,6 +148,14 @@ def test_leading_dimensions_are_any_and_targets_have_the_same(shape):
     assert linear_cross_entropy(hidden, weight, targets, reduction="none").shape == shape
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_hidden_states_without_numbers_leave_every_token_equally_likely(reduction):
+    hidden, weight = torch.zeros(2, 3, 0), torch.zeros(19, 0)
+    loss = linear_cross_entropy(hidden, weight, torch.randint(19, (2, 3)), reduction=reduction)
+    assert torch.allclose(loss, torch.tensor(19.0).log() * (6 if reduction == "sum" else 1))
+    assert_same(*case(d_model=0), reduction=reduction)
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("n", [0, 4])
 def test_a_batch_of_which_nothing_counts_follows_torch(n, smoothing):
@@ -507,6 +515,15 @@ def test_targets_may_be_of_any_integer_dtype_also_one_too_small_to_count_the_voc
     expected = F.cross_entropy(hidden @ weight.T, targets)
     assert linear_cross_entropy(hidden, weight, targets.to(dtype)).item() == pytest.approx(expected.item())
     assert cross_entropy(hidden @ weight.T, targets.to(dtype)).item() == pytest.approx(expected.item())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64, torch.bool], ids=str)
+def test_targets_that_are_no_integers_are_refused_and_not_rounded(dtype):
+    targets = torch.tensor([0.0, 1.0, 1.0]).to(dtype)
+    with refused("targets", "integer", dtype):
+        cross_entropy(HIDDEN @ WEIGHT.T, targets)
+    with refused("targets", "integer", dtype):
+        linear_cross_entropy(HIDDEN, WEIGHT, targets)
 
 
 def test_in_a_vocabulary_of_one_a_position_may_be_ignored_too():
