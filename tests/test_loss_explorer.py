@@ -4,6 +4,7 @@ import json
 import math
 
 import ipywidgets
+import numpy as np
 import pytest
 import torch
 from traitlets import TraitError
@@ -12,7 +13,7 @@ from lmhead_course import LossExplorer, figures
 from lmhead_course.calibration import Predictions
 from lmhead_course.explorers import LossParams
 from lmhead_course.toy import LABELS, toy_logits
-from tests.typecheck import refused
+from tests.typecheck import refused, unchecked
 
 TOY = toy_logits()
 BEST, VERY = 2, 0  # 不错, 很
@@ -153,6 +154,14 @@ def test_of_a_vocabulary_the_best_are_shown_and_the_rest_is_one_row():
 def test_what_it_cannot_show_is_refused(arguments, words):
     with pytest.raises(ValueError, match=words):
         LossExplorer(**arguments)
+
+
+def test_labels_for_the_toy_may_be_an_array_and_must_be_as_many_as_its_logits():
+    with unchecked():
+        explorer = LossExplorer(labels=np.array(list("abcde")))
+    assert [row.label for row in explorer.view.rows] == list("abcde")
+    with refused("labels must be as many as the logits, 5, got 0"):
+        LossExplorer(labels=[])
 
 
 def test_labels_are_escaped_in_the_pictures():

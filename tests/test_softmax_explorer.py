@@ -4,6 +4,7 @@ import math
 import re
 
 import ipywidgets
+import numpy as np
 import pytest
 import torch
 from traitlets import TraitError
@@ -270,6 +271,14 @@ def test_the_logits_given_are_not_changed():
     explorer = SoftmaxExplorer(logits)
     explorer.bars.values = [0.0] * 5
     assert torch.equal(logits, TOY)
+
+
+def test_labels_for_the_toy_may_be_an_array_and_must_be_as_many_as_its_logits():
+    with unchecked():
+        explorer = SoftmaxExplorer(labels=np.array(list("abcde")))
+    assert [row.label for row in explorer.view.rows] == list("abcde")
+    with refused("labels must be as many as the logits, 5, got 0"):
+        SoftmaxExplorer(labels=[])
 
 
 def test_labels_are_sent_as_text_and_unprintable_ones_escaped():

@@ -48,7 +48,7 @@ class LossExplorer(UpdatingExplorer):
         top: int = 6,
     ):
         if logits is None:
-            logits, labels = toy_logits(), labels or LABELS
+            logits, labels = toy_logits(), labels if labels is not None else LABELS
         check_top(top)
         self._logits = bounded_logits(logits, LIMIT)
         d_vocab = len(self._logits)

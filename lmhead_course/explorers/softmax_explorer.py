@@ -45,7 +45,7 @@ class SoftmaxExplorer(UpdatingExplorer):
         top: int = 10,
     ):
         if logits is None:
-            logits, labels = toy_logits(), labels or LABELS
+            logits, labels = toy_logits(), labels if labels is not None else LABELS
         check_top(top)
         self._logits = bounded_logits(logits, LIMIT)
         self._label = lru_cache(maxsize=None)(labeller(labels, len(self._logits)))
