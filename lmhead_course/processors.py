@@ -217,16 +217,22 @@ def token_counts(logits: Processed, ids: TokenIds, name: str) -> Float[Tensor, "
     ids = torch.as_tensor(ids, device=logits.device)
     if ids.numel() == 0:
         return counts[..., :d_vocab]
-    if ids.is_floating_point() or ids.shape[:-1] != logits.shape[:-1] or ids.ndim != logits.ndim:
+    if not is_integer(ids) or ids.shape[:-1] != logits.shape[:-1] or ids.ndim != logits.ndim:
         expected = (*logits.shape[:-1], "n")
         raise ValueError(
             f"{name} must be integer ids of shape {expected}, got {ids.dtype} {tuple(ids.shape)}"
         )
+    ids = ids.long()  # d_vocab may be beyond a small dtype, in which torch would compare
     if (ids >= d_vocab).any():
         raise ValueError(f"{name} holds token id {int(ids.max())}; ids must be below d_vocab = {d_vocab}")
     # Padding is counted in an extra last column that is then cut off.
-    ids = torch.where(ids < 0, d_vocab, ids.long())
+    ids = torch.where(ids < 0, d_vocab, ids)
     return counts.scatter_add_(-1, ids, torch.ones_like(ids, dtype=counts.dtype))[..., :d_vocab]
+
+
+def is_integer(values: Tensor) -> bool:
+    """Return whether a tensor holds integers, of whatever size; truth values are none."""
+    return not (values.dtype == torch.bool or values.is_floating_point() or values.is_complex())
 
 
 def _keep_largest(logits: Tensor, count: Tensor, last: Tensor, following: Tensor) -> Tensor:

@@ -233,15 +233,29 @@ def test_a_sampler_that_draws_a_dropped_token_is_found_out():
     [
         (lambda n: [0] * n, "got list"),
         (lambda n: torch.zeros(n), "got torch.float32"),
+        (lambda n: torch.zeros(n, dtype=torch.complex64), "got torch.complex64"),
+        (lambda n: torch.zeros(n, dtype=torch.bool), "got torch.bool"),
         (lambda n: torch.zeros(n, 1, dtype=torch.long), "1)"),
         (lambda n: torch.full((n,), 5), "they must be 0 to 4"),
     ],
-    ids=["a list", "floats", "a column", "an id too large"],
+    ids=["a list", "floats", "complex numbers", "truth values", "a column", "an id too large"],
 )
 def test_a_result_that_is_no_row_of_ids_is_told_in_words(result, words):
     shown = explorer(sampler=lambda logits, params, **rest: result(len(logits)))
     shown.draw(10)
     assert words in shown.error
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32])
+@pytest.mark.parametrize("d_vocab", [300, 49_152])
+def test_ids_may_have_any_integer_dtype_also_one_too_small_to_count_the_vocabulary(dtype, d_vocab):
+    logits = torch.zeros(d_vocab).index_fill(0, torch.tensor([100]), 100.0)
+    shown = DrawsExplorer(
+        logits=logits, sampler=lambda logits, params, **rest: sample(logits, params, **rest).to(dtype)
+    )
+    shown.draw(5)
+    assert shown.error == ""
+    assert shown.view.observed[0] == 1
 
 
 def test_an_exception_in_the_sampler_is_shown_and_the_buttons_work_again():

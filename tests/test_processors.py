@@ -391,10 +391,11 @@ def test_ids_of_padding_only_or_none_at_all_count_nothing(penalize):
 
 
 @each_penalty
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int16])
-def test_ids_may_have_any_integer_dtype(penalize, dtype):
-    logits = torch.tensor([4.0, -1.0, 2.0])
-    assert torch.equal(penalize(logits, torch.tensor([2, 2], dtype=dtype)), penalize(logits, [2, 2]))
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int8])
+@pytest.mark.parametrize("d_vocab", [101, 300, 49_152])
+def test_ids_may_have_any_integer_dtype_also_one_too_small_to_count_the_vocabulary(penalize, d_vocab, dtype):
+    logits, ids = torch.randn(d_vocab, generator=torch.Generator().manual_seed(0)), [2, 100, -1, 100]
+    assert torch.equal(penalize(logits, torch.tensor(ids, dtype=dtype)), penalize(logits, ids))
 
 
 @each_penalty
@@ -417,6 +418,8 @@ BAD_IDS = {
     "no rows": ([0, 1], ("(2, 'n')", "(2,)")),
     "an axis too many": (torch.zeros(2, 2, 1, dtype=torch.int64), ("(2, 'n')", "(2, 2, 1)")),
     "no integers": (torch.zeros(2, 1), ("integer", "float32")),
+    "truth values": (torch.zeros(2, 1, dtype=torch.bool), ("integer", "bool")),
+    "complex numbers": (torch.zeros(2, 1, dtype=torch.complex64), ("integer", "complex64")),
 }
 
 

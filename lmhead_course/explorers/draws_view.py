@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..processors import is_integer
 from ..sampling import SamplingParams, process_logits, sample
 from ..softmax import softmax
 from ..statistics import ChiSquare, chi_square
@@ -81,16 +82,17 @@ class Tally:
 
 
 def _checked_draws(ids: object, n: int, d_vocab: int) -> Tensor:
-    if not isinstance(ids, Tensor) or ids.shape != (n,) or ids.is_floating_point():
+    if not isinstance(ids, Tensor) or ids.shape != (n,) or not is_integer(ids):
         got = f"{ids.dtype} {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
         raise ValueError(
             f"The sampler must return integer ids of shape ({n},) for {n} rows of logits, got {got}."
         )
+    ids = ids.long()  # d_vocab may be beyond a small dtype, in which torch would compare
     if ((ids < 0) | (ids >= d_vocab)).any():
         raise ValueError(
             f"The sampler returned ids from {int(ids.min())} to {int(ids.max())}; they must be 0 to {d_vocab - 1}."
         )
-    return ids.long()
+    return ids
 
 
 @dataclass(frozen=True)
