@@ -1,7 +1,7 @@
 """From logits to a token: settings, the pipeline of processors, the draw, and a ranked copy for sliders."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from .processors import (
     check_setting,
     filter_min_p,
     filter_top_k,
+    is_integer,
     nucleus,
     penalize_frequency,
     penalize_presence,
@@ -128,6 +129,12 @@ ON_VALUES = frozenset({"temperature", "top_k", "top_p", "min_p"})
 """The stages that look at nothing but a row's logits, and not at which token has which."""
 
 
+def only_on_values(stages: Iterable[Stage]) -> bool:
+    """Return whether all stages are among ``ON_VALUES``."""
+    # A callable may have no hash, and then can't be looked up in a set.
+    return all(not callable(stage) and stage in ON_VALUES for stage in stages)
+
+
 def run_on_tokens(
     logits: Logits, params: SamplingParams, prompt: TokenIds, generated: TokenIds
 ) -> tuple[Processed, tuple[str, ...]]:
@@ -136,7 +143,7 @@ def run_on_tokens(
     The arguments and errors are those of ``process_logits``; without such a stage the argument itself may come back.
     """
     stages, values = params.stages, check_logits(logits)
-    while not ON_VALUES.issuperset(stages):
+    while not only_on_values(stages):
         stage, *stages = stages
         if callable(stage):
             values = _run_callable(stage, values, prompt, generated)
@@ -163,11 +170,15 @@ def _run_on_values(
     return values, ids
 
 
+def _number(params: SamplingParams, name: str) -> float:
+    # Any real number passes the check of settings, and not each can be multiplied with a tensor.
+    return (int if name == "top_k" else float)(getattr(params, name))
+
+
 def _run_named(
     name: str, logits: Tensor, params: SamplingParams, prompt: TokenIds = None, generated: TokenIds = None
 ) -> Tensor:
-    # Any real number passes the check of settings, and not each can be multiplied with a tensor.
-    value = (int if name == "top_k" else float)(getattr(params, name))
+    value = _number(params, name)
     match name:
         case "temperature":
             return scaled_by(logits, value)
@@ -389,7 +400,7 @@ class RankedLogits:
         """Return how many tokens are kept, the probabilities of the first ``top`` of these, and the entropy in nats.
 
         ``stages`` are those of ``params`` that are to run, None for all of them: where some ran before the ranking.
-        Raises what ``distribution`` raises.
+        One that is off changes nothing. Raises what ``distribution`` raises.
         """
         if top < 0:
             raise ValueError(f"top must be a whole number ≥ 0, got {top}")
@@ -402,22 +413,25 @@ class RankedLogits:
         """Return how many tokens stay, and the temperature that their probabilities have."""
         kept, temperature = len(self._ranked), 1.0
         for stage in stages:
+            if not only_on_values([stage]):
+                name = getattr(stage, "__name__", stage)
+                raise ValueError(
+                    f"params must not set {name}: it may reorder the tokens; apply it first and rank the result"
+                )
+            value = _number(params, stage)
+            if value == _NEUTRAL[stage]:  # top_k = 0 would keep nothing
+                continue
             match stage:
-                case "temperature" if params.temperature == 0:
+                case "temperature" if value == 0:
                     kept = 1
                 case "temperature":
-                    temperature = params.temperature
+                    temperature = value
                 case "top_k":
-                    kept = min(kept, params.top_k)
+                    kept = min(kept, value)
                 case "top_p":
-                    kept = self._at(temperature).nucleus(kept, params.top_p)
+                    kept = self._at(temperature).nucleus(kept, value)
                 case "min_p":
-                    kept = self._at(temperature).at_least(kept, params.min_p)
-                case _:
-                    name = getattr(stage, "__name__", stage)
-                    raise ValueError(
-                        f"params must not set {name}: it may reorder the tokens; apply it first and rank the result"
-                    )
+                    kept = self._at(temperature).at_least(kept, value)
         return kept, temperature
 
 
@@ -452,7 +466,7 @@ def _merged(keys: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 def _check_ids(ids: Tensor, d_vocab: int) -> Int[Tensor, " n"]:
     """Return ids of tokens, each at most once, as int64 on the host, or raise ``ValueError``."""
-    if ids.ndim != 1 or ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
+    if ids.ndim != 1 or not is_integer(ids):
         raise ValueError(f"ids must be integers of shape (n,), got {ids.dtype} {tuple(ids.shape)}")
     ids = ids.long().cpu()
     if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < d_vocab:

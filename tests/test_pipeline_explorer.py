@@ -1,6 +1,6 @@
 """The pipeline explorer, moved by its traits as its page moves it; what it shows is computed afresh here."""
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, dataclass
 
 import pytest
 import torch
@@ -269,6 +269,34 @@ def test_a_mask_behind_the_filters_may_find_nothing_left_and_the_explorer_says_s
 def test_two_stages_of_one_name_have_two_cards():
     explorer = PipelineExplorer(logits=toy.toy_logits(), stages=[ban_tokens([1]), ban_tokens([2])])
     assert explorer.order[:2] == ("ban_tokens", "ban_tokens 2")
+
+
+@dataclass
+class Ban:
+    """A stage that has no hash, and that can't be compared with another one either: tensors have no plain ==."""
+
+    ids: torch.Tensor
+
+    def __call__(self, logits, *, prompt, generated):
+        return logits.index_fill(-1, self.ids, -torch.inf)
+
+
+def test_a_stage_needs_no_hash_and_no_equality():
+    first, second = Ban(torch.tensor([1, 2])), Ban(torch.tensor([1, 3]))
+    params = SamplingParams(presence_penalty=0.5, order=("temperature", first, "presence_penalty"))
+    explorer = PipelineExplorer(logits=toy.toy_logits(), params=params, stages=[second, first])
+    assert [name for name in explorer.order if "Ban" in name] == ["Ban 2", "Ban"]
+    explorer.move("Ban 2", to=5)
+    assert explorer.error == ""
+    assert explorer.compute(explorer.params).kept == 2
+
+
+def test_a_stage_that_is_a_method_has_one_card_however_often_it_is_looked_up():
+    ban = Ban(torch.tensor([1]))
+    params = SamplingParams(order=(ban.__call__, "temperature"))
+    explorer = PipelineExplorer(logits=toy.toy_logits(), params=params, stages=[ban.__call__])
+    assert explorer.order.count("__call__") == 1
+    assert len(explorer.order) == 5
 
 
 def test_a_stage_in_the_given_order_keeps_its_place():

@@ -2,7 +2,9 @@ import gc
 import math
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -321,3 +323,30 @@ def test_stages_that_ran_before_the_ranking_are_not_run_again():
     assert kept == 4
     assert final == pytest.approx(expected.sort(descending=True).values[:4].tolist())
     assert entropy == pytest.approx(float(torch.special.entr(expected).sum()))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"temperature": 10**20},
+        {"temperature": Fraction(1, 2)},
+        {"temperature": Fraction(1, 10**400)},  # 0 as a float
+        {"top_k": np.uint8(200)},
+        {"top_p": Fraction(1, 2)},
+        {"top_p": Fraction(10**20 - 1, 10**20)},  # 1 as a float
+        {"min_p": Fraction(1, 2)},
+    ],
+)
+def test_a_setting_may_be_any_real_number_that_process_logits_takes(setting):
+    logits = torch.randn(300, generator=torch.Generator().manual_seed(0))
+    logits[7] = -60.0  # too rare for any sum
+    check_equal(RankedLogits(logits), logits, SamplingParams(**setting), top=10)
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_k", "top_p", "min_p"])
+def test_a_stage_that_is_named_and_off_changes_nothing(name):
+    ranked = RankedLogits(
+        torch.tensor([0.0, -60.0, -60.0])
+    )  # a cut at all of the mass would find it in one token
+    assert ranked.after(SamplingParams(), 30, (name,)) == ranked.after(SamplingParams(), 30)
+    assert ranked.after(SamplingParams(), 30, (name,))[0] == 3

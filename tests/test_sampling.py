@@ -336,6 +336,29 @@ def test_the_same_stage_of_ones_own_may_stand_twice():
     assert kept_ids(process_logits(TOY, SamplingParams(order=(ban_best, ban_best)))) == {1, 3, 4}
 
 
+@dataclasses.dataclass
+class Ban:
+    """A stage as a learner may write it: data classes that can change have no hash."""
+
+    ids: list
+
+    def __call__(self, logits, *, prompt, generated):
+        return logits.index_fill(-1, torch.tensor(self.ids), -INF)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_stage_of_ones_own_needs_no_hash(place):
+    def order(stage):
+        names = ["temperature", "top_k"]
+        return (*names[:place], stage, *names[place:])
+
+    ours, same = (
+        SamplingParams(0.5, 2, order=order(stage)) for stage in (Ban([1]), lambda x, **_: Ban([1])(x, **_))
+    )
+    assert torch.equal(process_logits(TOY, ours), process_logits(TOY, same))
+    assert sample(TOY, ours, generator=seeded()) == sample(TOY, same, generator=seeded())
+
+
 def shorter(logits, prompt, generated):
     return logits[..., 1:]
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -131,6 +132,20 @@ def test_moving_only_the_tokens_of_the_text_shows_what_the_whole_pipeline_shows(
     context = Context(row, prompt_ids=prompt, generated=drawn)
     assume(oracle.process(row.tolist(), params, prompt, drawn).margin > 1e-6)
     same_view(context, params, top)
+
+
+@pytest.mark.parametrize("first", [(), ("presence_penalty",)])
+def test_a_stage_in_the_order_needs_no_hash(first):
+    @dataclass
+    class Ban:
+        ids: list
+
+        def __call__(self, logits, *, prompt, generated):
+            return logits.index_fill(-1, torch.tensor(self.ids), -torch.inf)
+
+    params = SamplingParams(presence_penalty=0.5 * len(first), order=(*first, Ban([2]), "temperature"))
+    view = view_of_settings(Context(torch.tensor(TOY)), params, str, top=5)
+    assert [row.token_id for row in view.rows if not row.kept] == [2]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -1,6 +1,6 @@
 """The pipeline explorer: stages that are dragged into another order, and the tokens whose fate depends on it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from threading import RLock
@@ -132,12 +132,12 @@ class PipelineExplorer(Explorer):
     def _names_of(self, order: str | tuple[Stage, ...]) -> tuple[str, ...]:
         if isinstance(order, str):
             return self._library(order)
-        names = {stage: name for name, stage in self._stages.items()}
-        if unknown := [stage for stage in order if stage not in names]:
+        names = {_key(stage): name for name, stage in self._stages.items()}
+        if unknown := [stage for stage in order if _key(stage) not in names]:
             raise ValueError(
                 f"order must hold stages that have a card, {list(self._stages)}, got {unknown[0]!r}"
             )
-        return tuple(names[stage] for stage in order)
+        return tuple(names[_key(stage)] for stage in order)
 
     def _stages_of(self, names: Sequence[str]) -> tuple[Stage, ...]:
         return tuple(self._stages[name] for name in names)
@@ -235,12 +235,21 @@ def _named_stages(params: SamplingParams, extra: Sequence[Stage]) -> dict[str, S
     for stage in extra:
         if not callable(stage) and stage not in penalties:
             raise ValueError(f"stages must hold callables or names from {penalties}, got {stage!r}")
-    set_ones = [name for name in penalties if name in {*params.stages, *extra}]
+    set_ones = [name for name in penalties if name in (*params.stages, *extra)]
     callables = [stage for stage in (*given, *extra) if callable(stage)]
     stages: dict[str, Stage] = {}
-    for stage in dict.fromkeys(callables):
+    for stage in {_key(stage): stage for stage in callables}.values():
         stages[_free_name(getattr(stage, "__name__", type(stage).__name__), stages)] = stage
     return {**stages, **{name: name for name in (*set_ones, *_ALWAYS)}}
+
+
+def _key(stage: Stage) -> Hashable:
+    """Return what tells a stage from others: itself, and where it has no hash, which object it is."""
+    try:
+        hash(stage)
+    except TypeError:
+        return id(stage)
+    return stage
 
 
 def _free_name(name: str, taken: Mapping[str, Stage]) -> str:
@@ -253,6 +262,6 @@ def _start_order(params: SamplingParams, stages: Mapping[str, Stage]) -> tuple[s
     """Return the names in the order of the settings; stages that it leaves out stand where hf has them."""
     if isinstance(params.order, str):
         return library_order(params.order, stages)
-    names = {stage: name for name, stage in stages.items()}
-    given = [names[stage] for stage in params.order if stage in names]
+    names = {_key(stage): name for name, stage in stages.items()}
+    given = [names[_key(stage)] for stage in params.order if _key(stage) in names]
     return (*(name for name in library_order("hf", stages) if name not in given), *given)

@@ -12,10 +12,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..sampling import (
-    ON_VALUES,
     PENALTIES,
     RankedLogits,
     SamplingParams,
+    only_on_values,
     process_logits,
     run_on_tokens,
     sample,
@@ -143,10 +143,10 @@ def view_of_settings(
 ) -> SamplingView:
     """Return the view of our own pipeline with these settings, by the quickest way that leads to it."""
     # A temperature or a cut keeps the tokens in the model's order, so one ranking serves them all.
-    if ON_VALUES.issuperset(params.stages):
+    if only_on_values(params.stages):
         return view_of_ranked(context, params, label, top)
     # A penalty moves the tokens of the text, and leaves all others in their order.
-    if ON_VALUES.issuperset(dropwhile(PENALTIES.__contains__, params.stages)):
+    if only_on_values(dropwhile(PENALTIES.__contains__, params.stages)):
         return view_of_reranked(context, params, label, top)
     processed = process_logits(context.logits, params, **context.ids)
     return view_of_processed(context, processed, params, label, top)
