@@ -125,14 +125,12 @@ def process_logits(
     return values.clone() if values is logits else values
 
 
-ON_VALUES = frozenset({"temperature", "top_k", "top_p", "min_p"})
-"""The stages that look at nothing but a row's logits, and not at which token has which."""
+_ON_VALUES = ("temperature", "top_k", "top_p", "min_p")
 
 
 def only_on_values(stages: Iterable[Stage]) -> bool:
-    """Return whether all stages are among ``ON_VALUES``."""
-    # A callable may have no hash, and then can't be looked up in a set.
-    return all(not callable(stage) and stage in ON_VALUES for stage in stages)
+    """Return whether all stages look at nothing but a row's logits, and not at which token has which."""
+    return all(stage in _ON_VALUES for stage in stages)
 
 
 def run_on_tokens(

@@ -1,5 +1,7 @@
 """Sliders and boxes move together, whoever moves one of them, and settings never leave their range."""
 
+from dataclasses import dataclass
+
 import pytest
 import traitlets
 from hypothesis import given
@@ -160,3 +162,18 @@ def test_a_track_laid_over_other_values_keeps_the_value(temperature):
     assert (temperature.value, temperature.slider.value, values) == (1.0, 125, [])
     temperature.slider.value = 200
     assert temperature.value == 4.0
+
+
+def test_an_order_may_hold_a_stage_that_has_no_hash():
+    @dataclass
+    class Shift:
+        by: list
+
+        def __call__(self, logits, *, prompt, generated):
+            return logits + self.by[0]
+
+    order = (Shift([1.0]), "temperature")
+    controls = SamplingControls(100, SamplingParams(order=order))
+    assert controls.params.order == order
+    controls.temperature.value = 0.5
+    assert controls.params == SamplingParams(temperature=0.5, order=order)

@@ -228,7 +228,7 @@ class SamplingControls(ipywidgets.VBox):
 def _orders(order: str | tuple) -> list[tuple[str, str | tuple]]:
     """Return the choices of an order: the libraries', and one's own where it is none of these."""
     presets = [(name, name) for name in ORDERS]
-    return presets if order in ORDERS else [*presets, ("as given", order)]
+    return presets if isinstance(order, str) else [*presets, ("as given", order)]
 
 
 # Where a slider ends, its step, and what the number box beside it takes.
