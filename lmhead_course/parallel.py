@@ -285,8 +285,8 @@ def _peer_error(folder: Path, running: list[subprocess.Popen], late: list[int], 
         said = (folder / f"said{rank}").read_text(errors="replace").strip()
         if said:
             reports[rank] = said.splitlines()[-1]
-    # Who ended without a word died, be it after its own file of this stage; who reports an error only noticed; who still
-    # runs hangs.
+    # Who ended without a word died, also one that had left its file of this stage; who reports an error only noticed;
+    # who still runs hangs.
     ended = [rank for rank, process in enumerate(running) if process.poll() is not None]
     dead = [rank for rank in ended if rank not in reports and (rank in late or running[rank].returncode)]
     hung = [rank for rank in late if running[rank].poll() is None]

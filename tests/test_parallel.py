@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import time
 
 import pytest
@@ -80,21 +81,14 @@ def test_a_process_that_fails_says_why():
         vocab_parallel(hidden, weight.double(), targets, timeout=5)
 
 
-class Ended:
-    """A process that has ended."""
-
-    def __init__(self, returncode):
-        self.returncode = returncode
-
-    def poll(self):
-        return self.returncode
-
-
 def test_the_one_that_died_is_named_also_where_only_another_is_late(tmp_path):
-    # It died behind its own file of the stage, and the other failed before its file, since it could not reach the first.
+    # It had left its file of the stage; the other had not yet, and could not reach it.
     (tmp_path / "said0").write_text("RuntimeError: Gloo connectFullMesh failed: closed by peer\n")
     (tmp_path / "said1").write_text("")
-    error = parallel._peer_error(tmp_path, [Ended(1), Ended(9)], late=[0], seconds=2)
+    ended = [subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"]) for code in (1, 9)]
+    for process in ended:
+        process.wait(30)
+    error = parallel._peer_error(tmp_path, ended, late=[0], seconds=2)
     assert "process 1 of 2 died (exit code 9)" in str(error)
     assert "Gloo" in error.reports[0]
 
