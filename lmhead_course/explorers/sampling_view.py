@@ -142,11 +142,12 @@ def view_of_settings(
     context: Context, params: SamplingParams, label: Callable[[int], str], top: int
 ) -> SamplingView:
     """Return the view of our own pipeline with these settings, by the quickest way that leads to it."""
+    stages = params.stages
     # A temperature or a cut keeps the tokens in the model's order, so one ranking serves them all.
-    if only_on_values(params.stages):
+    if only_on_values(stages):
         return view_of_ranked(context, params, label, top)
     # A penalty moves the tokens of the text, and leaves all others in their order.
-    if only_on_values(dropwhile(PENALTIES.__contains__, params.stages)):
+    if only_on_values(dropwhile(PENALTIES.__contains__, stages)):
         return view_of_reranked(context, params, label, top)
     processed = process_logits(context.logits, params, **context.ids)
     return view_of_processed(context, processed, params, label, top)
@@ -209,9 +210,9 @@ def _kept_ids(context: Context, ranked: RankedLogits, count: int, kept: int) -> 
     """Return the first ``count`` of the kept tokens, those that the settings made equal in the model's order."""
     if count == 0:
         return []
-    last = float(ranked.logits[ranked.token_ids[count - 1]])
+    last = float(ranked.logits.numpy()[ranked.token_ids[count - 1]])
     ids = ranked.token_ids[: min(kept, ranked.at_least(last))]
-    falling = [-logits[torch.from_numpy(ids)].numpy() for logits in (context.logits, ranked.logits)]
+    falling = [-logits.numpy()[ids] for logits in (context.logits, ranked.logits)]
     return ids[np.lexsort((ids, *falling))][:count].tolist()
 
 
@@ -225,8 +226,8 @@ def _dropped_ids(context: Context, kept: set[int], top: int) -> list[int]:
 def _mass_of_first(context: Context, token_ids: np.ndarray, kept: int) -> float:
     """Return the model's own probability of the first of all tokens, added up over the fewer: these, or the rest."""
     few = kept <= len(token_ids) // 2
-    part = torch.from_numpy(token_ids[:kept] if few else token_ids[kept:])
-    mass = float(context.probabilities[part].sum(dtype=torch.float64))
+    part = token_ids[:kept] if few else token_ids[kept:]
+    mass = float(context.probabilities.numpy()[part].sum(dtype=np.float64))
     return mass if few else 1.0 - mass
 
 
