@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as page
-from benchmarks import generation, samplers, sliders, startup, timing
+from benchmarks import generation, linear_cross_entropy, samplers, sliders, startup, timing
 from tests.typecheck import unchecked
 
 
@@ -79,3 +79,25 @@ def test_the_page_keeps_what_it_has_of_benchmarks_that_did_not_run():
     assert second.index("## sliders") < second.index("## startup")
     assert "A goal was missed." in second
     assert page.written(second, {}) == second
+
+
+def test_the_ways_of_the_loss_take_turns_in_one_process_and_give_the_threads_back():
+    before = torch.get_num_threads()
+    with unchecked():
+        found = linear_cross_entropy.timed((8, 50, 4), threads=before + 1, turns=1)
+    assert tuple(found) == linear_cross_entropy.TIMED
+    assert all(timing.wall > 0 for timing in found.values())
+    assert torch.get_num_threads() == before
+
+
+def test_the_steps_that_bound_a_slider_take_less_time_than_sorting_everything_anew():
+    with unchecked():
+        steps, (_, anew) = sliders.steps(49_152), sliders.measure(49_152, sliders.PENALTY, turns=1)
+    assert max(steps.values()) < anew.cpu
+
+
+def test_reading_the_weights_takes_less_time_than_generating(lm):
+    with unchecked():
+        least = generation.least_seconds()
+        ours, _ = generation.measure(generation.SETTINGS["greedy"], turns=1)
+    assert 0 < least < 1.5 * ours.wall
