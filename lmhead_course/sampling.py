@@ -324,7 +324,7 @@ class RankedLogits:
             raise ValueError(f"logits must have shape (d_vocab,), got {tuple(logits.shape)}")
         values = check_logits(logits.detach()).cpu().clone()
         if values.dtype == torch.float32:
-            keys = _sorted_keys(values.numpy(), np.arange(len(values), dtype=np.int64))
+            keys = _sorted_keys(values.numpy(), np.arange(len(values)))
             self._hold(values, *_unpacked(keys), keys)
         else:
             ids = values.argsort(descending=True, stable=True)
