@@ -295,6 +295,7 @@ def test_replacing_leaves_the_ranking_it_starts_from_as_it_was():
     ("name", "ids", "logits", "words"),
     [
         ("ids", [1, 1], [0.0, 0.0], ("twice",)),
+        ("ids", [0, 1, 2, 1], [0.0, 0.0, 0.0, 0.0], ("twice",)),
         ("ids", [-1], [0.0], ("0 … 4", "-1")),
         ("ids", [0, 5], [0.0, 0.0], ("0 … 4", "5")),
         ("ids", [0.0], [0.0], ("integers", "float32")),
