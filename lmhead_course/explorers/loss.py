@@ -74,11 +74,10 @@ class LossExplorer(UpdatingExplorer):
     def params(self, params: LossParams) -> None:
         if params.target not in self._shown:
             raise ValueError(f"target must be one of the tokens shown, {self._shown}, got {params.target!r}")
-        self.logit.reach(params.logit)
-        self.epsilon.reach(params.epsilon)
         with self._together():
-            self.target.value, self.logit.value = params.target, params.logit
-            self.epsilon.value = params.epsilon
+            self.target.value = params.target
+            self.logit.put(params.logit)
+            self.epsilon.put(params.epsilon)
 
     @torch.no_grad()  # grad mode belongs to the thread, and a callback may run on any
     def compute(self, params: LossParams) -> LossView:

@@ -74,9 +74,7 @@ class SoftmaxExplorer(UpdatingExplorer):
 
     def _set(self, params: SoftmaxParams) -> None:
         for name in ("temperature", "constant", "penalty"):
-            control, value = getattr(self, name), getattr(params, name)
-            control.reach(value)
-            control.value = value
+            getattr(self, name).put(getattr(params, name))
         self.dtype.value = params.dtype
         self.bars.said = [token in params.said for token in self._shown]
 
